@@ -1,0 +1,12 @@
+# The statistics endpoint: formats, HTTP and its event loop. Knows core/stats.h, nothing of nbdkit.
+find_package(Boost 1.81 REQUIRED)
+find_package(prometheus-cpp REQUIRED COMPONENTS core)
+
+add_library(cswap_stats_server STATIC
+  ${CMAKE_CURRENT_LIST_DIR}/boost_json.cc
+  ${CMAKE_CURRENT_LIST_DIR}/stats_format.cc
+  ${CMAKE_CURRENT_LIST_DIR}/stats_json.cc
+  ${CMAKE_CURRENT_LIST_DIR}/utf8.cc)
+target_link_libraries(cswap_stats_server
+  PUBLIC cswap_flags
+  PRIVATE Boost::headers prometheus-cpp::core)

@@ -1,0 +1,105 @@
+// format_json() of stats_format.h. The object has the names of DESIGN.md, which are those of zram,
+// zswap and vmstat.
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/serialize.hpp>
+#include <boost/json/value.hpp>
+
+#include "plugin/stats_format.h"
+#include "plugin/utf8.h"
+
+namespace cswap {
+namespace {
+
+namespace json = boost::json;
+
+json::object orders_object(const std::array<uint64_t, kOrders>& by_order) {
+  json::object object;
+  for (size_t order = 0; order < by_order.size(); ++order) {
+    object[std::to_string(order)] = by_order[order];
+  }
+  return object;
+}
+
+json::object latency_object(const LatencySnapshot& latency) {
+  json::array buckets;
+  uint64_t below = 0;
+  for (size_t i = 0; i < latency.buckets.size(); ++i) {
+    below += latency.buckets[i];
+    json::object bucket;
+    if (i < kLatencyBoundsNs.size()) {
+      bucket["le_ns"] = kLatencyBoundsNs[i];
+    } else {
+      bucket["le_ns"] = nullptr;
+    }
+    bucket["count"] = below;
+    buckets.push_back(std::move(bucket));
+  }
+  json::object object;
+  object["count"] = below;
+  object["sum_ns"] = latency.sum_ns;
+  object["max_ns"] = latency.max_ns;
+  object["p50_ns"] = latency_percentile_ns(latency, 500);
+  object["p99_ns"] = latency_percentile_ns(latency, 990);
+  object["p999_ns"] = latency_percentile_ns(latency, 999);
+  object["buckets"] = std::move(buckets);
+  return object;
+}
+
+json::object tenant_object(const TenantSnapshot& tenant, const std::string& label) {
+  json::object object;
+  object["name"] = label;
+  object["size"] = tenant.size_bytes;
+  object["stored_pages"] = tenant.stored_pages;
+  object["same_pages"] = tenant.same_pages;
+  object["huge_pages"] = tenant.huge_pages;
+  object["orig_data_size"] = tenant.orig_data_size;
+  object["compr_data_size"] = tenant.compr_data_size;
+  object["notify_free"] = tenant.notify_free;
+  object["pool_limit_hit"] = tenant.pool_limit_hit;
+  object["reject_alloc_fail"] = tenant.reject_alloc_fail;
+  object["reject_compress_poor"] = tenant.reject_compress_poor;
+  object["decompress_fail"] = tenant.decompress_fail;
+  object["written_back_pages"] = tenant.written_back_pages;
+  object["swpout"] = orders_object(tenant.swpout);
+  object["swpout_fallback"] = orders_object(tenant.swpout_fallback);
+  object["swpin"] = orders_object(tenant.swpin);
+  json::object latency;
+  for (size_t op = 0; op < kOperationNames.size(); ++op) {
+    latency[kOperationNames[op]] = latency_object(tenant.latency[op]);
+  }
+  object["latency"] = std::move(latency);
+  return object;
+}
+
+json::object pool_object(const PoolSnapshot& pool) {
+  json::object object;
+  object["mem_used_total"] = pool.mem_used_total;
+  object["mem_used_max"] = pool.mem_used_max;
+  object["mem_limit"] = pool.mem_limit;
+  object["pool_total_size"] = pool.pool_total_size;
+  object["metadata_size"] = pool.metadata_size;
+  object["headroom"] = pool.headroom;
+  object["limit_reached"] = pool.limit_reached;
+  object["pages_compacted"] = pool.pages_compacted;
+  object["workers"] = pool.workers;
+  return object;
+}
+
+}  // namespace
+
+std::string format_json(const PoolSnapshot& pool) {
+  const std::vector<std::string> labels = tenant_labels(pool);
+  json::object root;
+  root["version"] = CSWAP_VERSION;
+  root["compressor"] = to_valid_utf8(pool.compressor);
+  root["pool"] = pool_object(pool);
+  json::array tenants;
+  for (size_t t = 0; t < pool.tenants.size(); ++t) {
+    tenants.push_back(tenant_object(pool.tenants[t], labels[t]));
+  }
+  root["tenants"] = std::move(tenants);
+  return json::serialize(root) + "\n";
+}
+
+}  // namespace cswap
