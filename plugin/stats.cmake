@@ -4,8 +4,10 @@ find_package(prometheus-cpp REQUIRED COMPONENTS core)
 
 add_library(cswap_stats_server STATIC
   ${CMAKE_CURRENT_LIST_DIR}/boost_json.cc
+  ${CMAKE_CURRENT_LIST_DIR}/stats_endpoint.cc
   ${CMAKE_CURRENT_LIST_DIR}/stats_format.cc
   ${CMAKE_CURRENT_LIST_DIR}/stats_json.cc
+  ${CMAKE_CURRENT_LIST_DIR}/stats_listener.cc
   ${CMAKE_CURRENT_LIST_DIR}/utf8.cc)
 target_link_libraries(cswap_stats_server
   PUBLIC cswap_flags
