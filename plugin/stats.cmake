@@ -4,11 +4,15 @@ find_package(prometheus-cpp REQUIRED COMPONENTS core)
 
 add_library(cswap_stats_server STATIC
   ${CMAKE_CURRENT_LIST_DIR}/boost_json.cc
+  ${CMAKE_CURRENT_LIST_DIR}/http_session.cc
   ${CMAKE_CURRENT_LIST_DIR}/stats_endpoint.cc
   ${CMAKE_CURRENT_LIST_DIR}/stats_format.cc
   ${CMAKE_CURRENT_LIST_DIR}/stats_json.cc
   ${CMAKE_CURRENT_LIST_DIR}/stats_listener.cc
+  ${CMAKE_CURRENT_LIST_DIR}/stats_loop.cc
+  ${CMAKE_CURRENT_LIST_DIR}/stats_server.cc
   ${CMAKE_CURRENT_LIST_DIR}/utf8.cc)
+target_compile_definitions(cswap_stats_server PRIVATE BOOST_ASIO_NO_DEPRECATED)
 target_link_libraries(cswap_stats_server
-  PUBLIC cswap_flags
+  PUBLIC cswap_flags Threads::Threads
   PRIVATE Boost::headers prometheus-cpp::core)
