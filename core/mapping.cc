@@ -1,0 +1,63 @@
+#include "core/mapping.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "core/check.h"
+#include "core/types.h"
+
+#ifndef MADV_DONTNEED_LOCKED
+#define MADV_DONTNEED_LOCKED 24
+#endif
+
+namespace cswap {
+
+Mapping::Mapping(size_t bytes, const char* purpose)
+    : bytes_((bytes + kPageBytes - 1) & ~size_t{kPageBytes - 1}) {
+  void* const at = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (at == MAP_FAILED) {
+    const int error = errno;
+    throw std::system_error(
+        error, std::generic_category(),
+        "cannot reserve " + std::to_string(bytes_ >> 20) + " MiB of address space for " + purpose +
+            "; use a smaller size, raise the limits on address space (ulimit -v) and locked "
+            "memory (ulimit -l), or set vm.overcommit_memory to 0 or 1");
+  }
+  data_ = static_cast<std::byte*>(at);
+  // Advice that an old or small kernel refuses costs memory or privacy, but no correctness.
+  madvise(data_, bytes_, MADV_NOHUGEPAGE);
+  madvise(data_, bytes_, MADV_DONTDUMP);
+}
+
+Mapping::~Mapping() { munmap(data_, bytes_); }
+
+void Mapping::release(size_t offset, size_t bytes) const {
+  CSWAP_DCHECK(offset % kPageBytes == 0 && bytes % kPageBytes == 0 && offset + bytes <= bytes_);
+  // Plain MADV_DONTNEED refuses locked pages; MADV_DONTNEED_LOCKED is not in kernels before 5.18,
+  // where unlocking first does the same.
+  if (madvise(data_ + offset, bytes, MADV_DONTNEED_LOCKED) == 0) return;
+  if (madvise(data_ + offset, bytes, MADV_DONTNEED) == 0) return;
+  CSWAP_CHECK(munlock(data_ + offset, bytes) == 0);
+  CSWAP_CHECK(madvise(data_ + offset, bytes, MADV_DONTNEED) == 0);
+  mlock2(data_ + offset, bytes, MLOCK_ONFAULT);
+}
+
+size_t Mapping::resident_bytes() const {
+  constexpr size_t kStepPages = 1 << 16;
+  std::vector<unsigned char> pages(kStepPages);
+  size_t resident = 0;
+  for (size_t at = 0; at < bytes_; at += kStepPages * kPageBytes) {
+    const size_t step = std::min(kStepPages * kPageBytes, bytes_ - at);
+    CSWAP_CHECK(mincore(data_ + at, step, pages.data()) == 0);
+    for (size_t i = 0; i < step / kPageBytes; ++i) resident += pages[i] & 1;
+  }
+  return resident * kPageBytes;
+}
+
+}  // namespace cswap

@@ -1,0 +1,66 @@
+// What the pool's memory may grow to: resident bytes of objects and metadata against `mem_limit`.
+//
+// Thread safety: any thread; relaxed atomics, no lock. Two threads that charge at the same moment
+// are each counted before either is admitted, so the limit holds.
+//
+// A store of a new page may fill the limit up to a reserve. A store that replaces a page may use
+// the reserve too, and for as long as old and new exist both, the bytes it replaces (its credit):
+// an overwrite must not fail only because both exist for a moment. So memory in use exceeds the
+// limit by at most the bytes being replaced by requests in flight.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+
+namespace cswap {
+
+class MemoryBudget {
+ public:
+  // limit_bytes 0 means none; accept_percent is 1 to 100 (zswap's accept_threshold_percent).
+  MemoryBudget(uint64_t limit_bytes, uint32_t accept_percent)
+      : limit_(limit_bytes),
+        reserve_(std::min(limit_bytes / 32, kMaxReserveBytes)),
+        accept_below_(limit_bytes / 100 * accept_percent + limit_bytes % 100 * accept_percent / 100) {}
+
+  // Who asks for memory.
+  enum class For { kNewPage, kReplacement };
+
+  // Takes `bytes`, a multiple of a page, if they fit; false takes nothing.
+  [[nodiscard]] bool try_charge(uint64_t bytes, For purpose);
+  // Takes `bytes` that cannot be refused any more.
+  void charge(uint64_t bytes);
+  void release(uint64_t bytes) { used_.fetch_sub(bytes, std::memory_order_relaxed); }
+
+  // Bytes that requests in flight are about to give back.
+  void add_credit(uint64_t bytes) { credit_.fetch_add(bytes, std::memory_order_relaxed); }
+  void drop_credit(uint64_t bytes) { credit_.fetch_sub(bytes, std::memory_order_relaxed); }
+
+  // A request was refused: new pages are refused too until reconsider() finds room.
+  void set_limit_reached() { reached_.store(true, std::memory_order_relaxed); }
+  [[nodiscard]] bool limit_reached() const { return reached_.load(std::memory_order_relaxed); }
+  // `needed_bytes` is what is in use without the places that freed objects left in pages which are
+  // still resident: those are as good as free memory to the next object.
+  void reconsider(uint64_t needed_bytes) {
+    if (needed_bytes <= accept_below_) reached_.store(false, std::memory_order_relaxed);
+  }
+
+  [[nodiscard]] uint64_t limit_bytes() const { return limit_; }
+  [[nodiscard]] uint64_t used_bytes() const { return used_.load(std::memory_order_relaxed); }
+  [[nodiscard]] uint64_t used_max_bytes() const { return used_max_.load(std::memory_order_relaxed); }
+
+ private:
+  static constexpr uint64_t kMaxReserveBytes = 4ull << 20;
+
+  void note_peak(uint64_t used);
+
+  const uint64_t limit_;
+  const uint64_t reserve_;
+  const uint64_t accept_below_;
+  std::atomic<uint64_t> used_{0};
+  std::atomic<uint64_t> used_max_{0};
+  std::atomic<uint64_t> credit_{0};
+  std::atomic<bool> reached_{false};
+};
+
+}  // namespace cswap

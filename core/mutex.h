@@ -1,0 +1,108 @@
+// The only lock of core: four bytes, valid when all zero (so that locks may live in a mapping that
+// is touched lazily), annotated for clang's -Wthread-safety, with a rank that debug builds check.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "core/check.h"
+
+#if defined(__clang__)
+#define CSWAP_TSA(x) __attribute__((x))
+#else
+#define CSWAP_TSA(x)
+#endif
+#define CSWAP_CAPABILITY(x) CSWAP_TSA(capability(x))
+#define CSWAP_SCOPED_CAPABILITY CSWAP_TSA(scoped_lockable)
+#define CSWAP_GUARDED_BY(x) CSWAP_TSA(guarded_by(x))
+#define CSWAP_REQUIRES(...) CSWAP_TSA(requires_capability(__VA_ARGS__))
+#define CSWAP_EXCLUDES(...) CSWAP_TSA(locks_excluded(__VA_ARGS__))
+#define CSWAP_ACQUIRE(...) CSWAP_TSA(acquire_capability(__VA_ARGS__))
+#define CSWAP_TRY_ACQUIRE(...) CSWAP_TSA(try_acquire_capability(__VA_ARGS__))
+#define CSWAP_RELEASE(...) CSWAP_TSA(release_capability(__VA_ARGS__))
+#define CSWAP_NO_TSA CSWAP_TSA(no_thread_safety_analysis)
+
+namespace cswap {
+
+// The lock order, lowest first; core/pool.h says what each lock is for. A thread may take a lock
+// only while all that it holds rank lower, but for slot clusters, of which it may hold several,
+// taken in ascending address.
+enum class LockRank : uint32_t {
+  kSlotCluster = 1,
+  kObjectCluster = 3,
+  kStore = 4,
+};
+
+// Debug builds abort on a breach of the order; release builds compile this to nothing.
+class LockOrder {
+ public:
+#ifdef NDEBUG
+  static void acquired(LockRank, const void*) {}
+  static void released(LockRank, const void*) {}
+#else
+  static void acquired(LockRank rank, const void* lock);
+  static void released(LockRank rank, const void* lock);
+#endif
+};
+
+template <LockRank rank>
+class CSWAP_CAPABILITY("mutex") Mutex {
+ public:
+  void lock() CSWAP_ACQUIRE() {
+    uint32_t expected = kFree;
+    if (!word_.compare_exchange_strong(expected, kHeld, std::memory_order_acquire)) lock_slow();
+    LockOrder::acquired(rank, this);
+  }
+
+  [[nodiscard]] bool try_lock() CSWAP_TRY_ACQUIRE(true) {
+    uint32_t expected = kFree;
+    if (!word_.compare_exchange_strong(expected, kHeld, std::memory_order_acquire)) return false;
+    LockOrder::acquired(rank, this);
+    return true;
+  }
+
+  void unlock() CSWAP_RELEASE() {
+    LockOrder::released(rank, this);
+    if (word_.exchange(kFree, std::memory_order_release) == kContended) word_.notify_one();
+  }
+
+ private:
+  // As U. Drepper's "Futexes Are Tricky", third mutex: kContended says that someone may sleep.
+  static constexpr uint32_t kFree = 0;
+  static constexpr uint32_t kHeld = 1;
+  static constexpr uint32_t kContended = 2;
+  // Holders work for well under a microsecond, so a short spin nearly always suffices.
+  static constexpr int kSpins = 100;
+
+  void lock_slow() {
+    for (int i = 0; i < kSpins; ++i) {
+      uint32_t expected = kFree;
+      if (word_.load(std::memory_order_relaxed) == kFree &&
+          word_.compare_exchange_weak(expected, kHeld, std::memory_order_acquire)) {
+        return;
+      }
+#if defined(__x86_64__)
+      __builtin_ia32_pause();
+#endif
+    }
+    while (word_.exchange(kContended, std::memory_order_acquire) != kFree) {
+      word_.wait(kContended, std::memory_order_relaxed);
+    }
+  }
+
+  std::atomic<uint32_t> word_{kFree};
+};
+
+template <typename Lock>
+class CSWAP_SCOPED_CAPABILITY Guard {
+ public:
+  explicit Guard(Lock& lock) CSWAP_ACQUIRE(lock) : lock_(lock) { lock_.lock(); }
+  Guard(const Guard&) = delete;
+  Guard& operator=(const Guard&) = delete;
+  ~Guard() CSWAP_RELEASE() { lock_.unlock(); }
+
+ private:
+  Lock& lock_;
+};
+
+}  // namespace cswap

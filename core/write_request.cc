@@ -1,0 +1,291 @@
+#include "core/write_request.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/check.h"
+
+namespace cswap {
+
+void GaugeDelta::count(SlotWord word, int64_t sign) {
+  if (word.is_empty()) return;
+  stored_pages += sign;
+  if (word.is_same()) same_pages += sign;
+  if (word.is_raw()) huge_pages += sign;
+  if (word.has_object()) compr_bytes += sign * int64_t{word.object_bytes()};
+}
+
+void GaugeDelta::add_to(StatsShard& shard) const {
+  if (stored_pages != 0) shard.add(Gauge::kStoredPages, stored_pages);
+  if (same_pages != 0) shard.add(Gauge::kSamePages, same_pages);
+  if (huge_pages != 0) shard.add(Gauge::kHugePages, huge_pages);
+  if (compr_bytes != 0) shard.add(Gauge::kComprBytes, compr_bytes);
+}
+
+WriteRequest::WriteRequest(Pool& pool, Tenant& tenant, Worker& worker, uint64_t offset,
+                           uint64_t length, std::span<const std::byte> data)
+    : pool_(pool),
+      tenant_(tenant),
+      slots_(tenant.slots()),
+      worker_(worker),
+      scratch_(worker.scratch()),
+      shard_(tenant.shard(worker.index())),
+      offset_(offset),
+      data_(data),
+      is_zero_(data.empty()) {
+  const uint64_t end = offset + length;
+  CSWAP_CHECK(end <= tenant.size_bytes() && data.size() <= kMaxRequestBytes);
+  middle_begin_.value = (offset + kPageBytes - 1) >> kPageShift;
+  middle_end_.value = end >> kPageShift;
+  const PageIndex first{offset >> kPageShift};
+  const PageIndex last{end >> kPageShift};
+  if (offset % kPageBytes != 0) {
+    add_edge(first, offset % kPageBytes, std::min<uint64_t>(kPageBytes, end - first.value * kPageBytes));
+  }
+  const bool same_page = edge_count_ == 1 && first == last;
+  if (end % kPageBytes != 0 && !same_page) add_edge(last, 0, end % kPageBytes);
+  if (middle_end_ < middle_begin_) middle_end_ = middle_begin_;  // inside one page
+}
+
+void WriteRequest::add_edge(PageIndex page, uint64_t from, uint64_t to) {
+  Edge& edge = edges_[edge_count_];
+  edge.page = page;
+  edge.from = static_cast<uint32_t>(from);
+  edge.to = static_cast<uint32_t>(to);
+  edge.buffer = edge_count_++;
+}
+
+Status WriteRequest::run() {
+  Status status = prepare();
+  if (status == Status::kOk) status = publish_edges();
+  if (status == Status::kOk) {
+    publish_middle();
+  } else {
+    roll_back();
+  }
+  if (credit_bytes_ > 0) pool_.budget_.drop_credit(credit_bytes_);
+  delta_.add_to(shard_);
+  if (poor_pages_ > 0) shard_.add(Counter::kRejectCompressPoor, poor_pages_);
+  return status;
+}
+
+Status WriteRequest::prepare() {
+  if (!is_zero_) {
+    if (const Status status = reserve_slots(); status != Status::kOk) return status;
+    if (const Status status = prepare_middle(); status != Status::kOk) return status;
+  }
+  for (Edge& edge : edges()) {
+    if (const Status status = prepare_edge(edge); status != Status::kOk) return status;
+  }
+  return Status::kOk;
+}
+
+Status WriteRequest::reserve_slots() {
+  if (data_.empty()) return Status::kOk;
+  const SlotTable::Index first = SlotTable::cluster_of({offset_ >> kPageShift});
+  const SlotTable::Index last =
+      SlotTable::cluster_of({(offset_ + data_.size() - 1) >> kPageShift});
+  for (SlotTable::Index index = first; index <= last; ++index) {
+    if (!slots_.reserve(index)) return Status::kNoSpace;
+  }
+  return Status::kOk;
+}
+
+Status WriteRequest::prepare_middle() {
+  for (PageIndex page = middle_begin_; page < middle_end_; ++page.value) {
+    const auto content = data_.subspan(page.value * kPageBytes - offset_, kPageBytes);
+    const Status status = place(page, content, &scratch_.words[prepared_]);
+    if (status != Status::kOk) return status;
+    ++prepared_;
+  }
+  return Status::kOk;
+}
+
+// Encodes a whole page and puts its object in the store; `word` then names it and nothing else does.
+Status WriteRequest::place(PageIndex page, std::span<const std::byte> content, SlotWord* word) {
+  const PoolOptions& options = pool_.options_;
+  const EncodedPage encoded = encode_page(options, worker_, content);
+  *word = encoded.word;
+  if (!encoded.needs_object()) return Status::kOk;
+  const SlotWord replaced = slots_.peek(page);
+  add_credit(replaced);
+  ArenaOffset at;
+  const auto purpose = replaced.has_object() ? MemoryBudget::For::kReplacement
+                                             : MemoryBudget::For::kNewPage;
+  const uint32_t bytes = stored_bytes(options, encoded.bytes.size());
+  if (!pool_.store_.allocate(scratch_.hints, bytes, purpose, &at)) return Status::kNoSpace;
+  write_object(options, page, encoded.bytes, pool_.store_.bytes(at));
+  *word = SlotWord::object(encoded.state, encoded.encoding, 0,
+                           static_cast<uint32_t>(encoded.bytes.size()), at);
+  if (word->is_raw() && options.codec->encoding() != Encoding::kRaw) ++poor_pages_;
+  return Status::kOk;
+}
+
+void WriteRequest::add_credit(SlotWord replaced) {
+  if (!replaced.has_object() || pool_.budget_.limit_bytes() == 0) return;
+  const uint64_t bytes =
+      class_bytes(size_class_of(stored_bytes(pool_.options_, replaced.object_bytes())));
+  pool_.budget_.add_credit(bytes);
+  credit_bytes_ += bytes;
+}
+
+Status WriteRequest::prepare_edge(Edge& edge) {
+  if (!slots_.is_touched(SlotTable::cluster_of(edge.page))) {
+    edge.seen = SlotWord();
+  } else {
+    SlotCluster& cluster = slots_.cluster(SlotTable::cluster_of(edge.page));
+    const Guard guard(cluster.lock);
+    read_edge_locked(edge);
+  }
+  return encode_edge(edge);
+}
+
+void WriteRequest::read_edge_locked(Edge& edge) CSWAP_NO_TSA {
+  SlotCluster& cluster = slots_.cluster(SlotTable::cluster_of(edge.page));
+  edge.seen = slots_.get(cluster, edge.page);
+  if (!edge.seen.has_object()) return;
+  std::memcpy(scratch_.edge_object[edge.buffer].data(),
+              pool_.store_.bytes(edge.seen.object_offset()),
+              stored_bytes(pool_.options_, edge.seen.object_bytes()));
+}
+
+Status WriteRequest::encode_edge(Edge& edge) {
+  edge.already_zero = is_zero_ && edge.seen.is_zero();
+  if (edge.already_zero) return Status::kOk;
+  auto& page = scratch_.edge_page[edge.buffer];
+  if (!decode_page(pool_.options_, worker_.codec(), edge.seen, scratch_.edge_object[edge.buffer],
+                   edge.page, page)) {
+    shard_.add(Counter::kDecompressFail);
+    return Status::kDamaged;
+  }
+  if (is_zero_) {
+    std::memset(page.data() + edge.from, 0, edge.to - edge.from);
+  } else {
+    std::memcpy(page.data() + edge.from,
+                data_.data() + (edge.page.value * kPageBytes + edge.from - offset_),
+                edge.to - edge.from);
+  }
+  return place(edge.page, page, &edge.word);
+}
+
+bool WriteRequest::edge_unchanged_locked(const Edge& edge) CSWAP_NO_TSA {
+  if (edge.already_zero) return true;
+  const SlotCluster& cluster = slots_.cluster(SlotTable::cluster_of(edge.page));
+  const SlotWord word = slots_.get(cluster, edge.page);
+  if (word != edge.seen) return false;
+  return !word.has_object() ||
+         std::memcmp(pool_.store_.bytes(word.object_offset()),
+                     scratch_.edge_object[edge.buffer].data(),
+                     stored_bytes(pool_.options_, word.object_bytes())) == 0;
+}
+
+Status WriteRequest::publish_edges() {
+  bool published = edge_count_ == 0;
+  for (int tries = 0; !published; ++tries) {
+    const Status status = try_publish_edges(tries >= kMaxPartialTries, &published);
+    if (status != Status::kOk) return status;
+    if (published) break;
+    for (Edge& edge : edges()) {
+      drop(&edge.word);
+      if (const Status again = prepare_edge(edge); again != Status::kOk) return again;
+    }
+  }
+  free_displaced();
+  return Status::kOk;
+}
+
+// The analysis cannot follow one or two locks, chosen at run time.
+Status WriteRequest::try_publish_edges(bool prepare_under_lock, bool* published) CSWAP_NO_TSA {
+  SlotCluster& first = slots_.cluster(SlotTable::cluster_of(edges_[0].page));
+  SlotCluster& last = slots_.cluster(SlotTable::cluster_of(edges_[edge_count_ - 1].page));
+  first.lock.lock();
+  if (&last != &first) last.lock.lock();
+  Status status = Status::kOk;
+  if (prepare_under_lock) {
+    for (Edge& edge : edges()) {
+      drop(&edge.word);
+      read_edge_locked(edge);
+      status = encode_edge(edge);
+      if (status != Status::kOk) break;
+    }
+    *published = status == Status::kOk;
+  } else {
+    *published = std::ranges::all_of(edges(), [this](const Edge& edge) CSWAP_NO_TSA {
+      return edge_unchanged_locked(edge);
+    });
+  }
+  if (*published) {
+    for (Edge& edge : edges()) publish_edge_locked(edge);
+  }
+  if (&last != &first) last.lock.unlock();
+  first.lock.unlock();
+  return status;
+}
+
+void WriteRequest::publish_edge_locked(Edge& edge) CSWAP_NO_TSA {
+  if (edge.already_zero) return;
+  SlotCluster& cluster = slots_.cluster(SlotTable::cluster_of(edge.page));
+  displace(slots_.exchange(cluster, edge.page, edge.word));
+  delta_.count(edge.word, 1);
+  edge.word = SlotWord();  // the table's now
+}
+
+void WriteRequest::publish_middle() {
+  if (is_zero_) {
+    pool_.discard_pages(tenant_, worker_, middle_begin_, middle_end_, false);
+    return;
+  }
+  PageIndex page = middle_begin_;
+  while (page < middle_end_) {
+    const SlotTable::Index index = SlotTable::cluster_of(page);
+    const PageIndex end = std::min(middle_end_, SlotTable::first_page_of(index + 1));
+    {
+      SlotCluster& cluster = slots_.cluster(index);
+      const Guard guard(cluster.lock);
+      for (; page < end; ++page.value) {
+        const SlotWord word = scratch_.words[page.value - middle_begin_.value];
+        displace(slots_.exchange(cluster, page, word));
+        delta_.count(word, 1);
+      }
+    }
+    free_displaced();
+  }
+}
+
+void WriteRequest::displace(SlotWord old) {
+  delta_.count(old, -1);
+  if (old.has_object()) scratch_.displaced[displaced_++] = old.object_offset();
+}
+
+void WriteRequest::free_displaced() {
+  if (displaced_ == 0) return;
+  pool_.store_.free(std::span(scratch_.displaced).first(displaced_));
+  displaced_ = 0;
+}
+
+// Gives back the place of an object that was never published.
+void WriteRequest::drop(SlotWord* word) {
+  if (word->has_object()) {
+    const ArenaOffset at = word->object_offset();
+    pool_.store_.free({&at, 1});
+  }
+  *word = SlotWord();
+}
+
+void WriteRequest::roll_back() {
+  for (uint64_t i = 0; i < prepared_; ++i) drop(&scratch_.words[i]);
+  for (Edge& edge : edges()) drop(&edge.word);
+  if (is_zero_) return;
+  // What reserve_slots() took and nobody filled.
+  const SlotTable::Index end =
+      SlotTable::cluster_of({(offset_ + data_.size() - 1) >> kPageShift}) + 1;
+  for (SlotTable::Index index =
+           slots_.next_touched(SlotTable::cluster_of({offset_ >> kPageShift}), end);
+       index < end; index = slots_.next_touched(index + 1, end)) {
+    SlotCluster& cluster = slots_.cluster(index);
+    const Guard guard(cluster.lock);
+    slots_.settle(cluster, index);
+  }
+}
+
+}  // namespace cswap
