@@ -183,6 +183,8 @@ handle_event() {
       <<<"$event")" ;;
     swap) show "$(jq -r '"swap on \(.device): \(.kernel)"' <<<"$event")" ;;
     progress) show_progress "$event" ;;
+    check) show "$(jq -r '(if .ok then "ok      " else "FAILED  " end) + .name + "  " + .detail' \
+      <<<"$event")" ;;
     line) show "$(jq -r .text <<<"$event")" ;;
     sync) at_sync "$(jq -r .name <<<"$event")" ;;
     failed) GUEST_PROBLEM="the guest: $(jq -r .reason <<<"$event")" ;;
@@ -253,6 +255,8 @@ make_result() {
     del(.event) + {
       boot: ([$events[] | select(.event == "boot") | del(.event)] | first),
       swap: [$events[] | select(.event == "swap") | del(.event)],
+      zram_mm_stat: ([$events[] | select(.event == "sync" and .zram_mm_stat != "") |
+                      {(.name): .zram_mm_stat}] | add),
       checks: [$events[] | select(.event == "check") | del(.event)],
       kernel_log: ($log | split("\n") | map(select(. != ""))),
       kernel_packages: ($packages | split("\n")),

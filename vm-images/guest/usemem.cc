@@ -50,12 +50,15 @@ bool run_worker(const Job& job, uint32_t worker) {
   return true;
 }
 
+// What the checks themselves run on must not go through the device that is checked. Locks are not
+// inherited, so each process calls this.
+void keep_own_memory() {
+  if (mlockall(MCL_CURRENT) != 0) std::perror("usemem: mlockall, going on without");
+}
+
 bool run_task(const Job& job, uint32_t task) {
   const uint32_t workers = job.options.workers_per_task();
-  if (job.options.verify) {
-    // What the checks themselves run on must not go through the device that is checked.
-    mlockall(MCL_CURRENT);
-  }
+  if (job.options.verify) keep_own_memory();
   if (job.options.threads == 0) return run_worker(job, task);
   std::vector<std::thread> threads;
   for (uint32_t i = 0; i < workers; ++i) {
@@ -85,6 +88,7 @@ int run(const UsememOptions& options) {
     content.emplace(*corpus, options.seed);
     std::printf("seed %llu, %zu corpus pages\n", static_cast<unsigned long long>(options.seed),
                 corpus->pages());
+    keep_own_memory();
   }
   std::optional<Piece> prealloc;
   if (options.prealloc) prealloc = allocate_piece(options, options.bytes);
