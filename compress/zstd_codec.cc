@@ -8,10 +8,11 @@
 namespace cswap {
 namespace {
 
-// The largest unit that a context will see: 64 KiB. libzstd sizes its workspace by the largest
-// input so far, so compressing one unit of this size at the start makes later calls allocate
-// nothing.
-constexpr size_t kLargestUnitBytes = 64 * 1024;
+// The length of the units that a context will see. libzstd sizes its workspace by its input, and
+// compressing one unit at the start makes later calls allocate nothing. It must not be longer than
+// the units to come: after 128 inputs that need less than a third of the workspace, libzstd
+// allocates a smaller one, and when that is refused the context stays broken.
+constexpr size_t kUnitBytes = 4096;
 
 class ZstdContext final : public CodecContext {
  public:
@@ -21,9 +22,9 @@ class ZstdContext final : public CodecContext {
     if (ZSTD_isError(ZSTD_CCtx_setParameter(compressor_.get(), ZSTD_c_compressionLevel, level))) {
       throw std::bad_alloc();
     }
-    const std::unique_ptr<std::byte[]> unit(new std::byte[kLargestUnitBytes]());
-    std::array<std::byte, 1024> out;
-    if (compress({unit.get(), kLargestUnitBytes}, out) == 0) throw std::bad_alloc();
+    const std::array<std::byte, kUnitBytes> unit{};
+    std::array<std::byte, ZSTD_COMPRESSBOUND(kUnitBytes)> out;
+    if (compress(unit, out) == 0) throw std::bad_alloc();
   }
 
   size_t compress(std::span<const std::byte> in, std::span<std::byte> out) noexcept override {
