@@ -85,7 +85,8 @@ SlotWord SlotTable::exchange(SlotCluster& slots, PageIndex page, SlotWord word) 
     CSWAP_DCHECK(slots.used > 0);
     --slots.used;
   }
-  words_[page.value].store(word.bits(), std::memory_order_relaxed);
+  // Writing would make the page of table resident, which nobody pays for while nothing is in it.
+  if (word != old) words_[page.value].store(word.bits(), std::memory_order_relaxed);
   return old;
 }
 
