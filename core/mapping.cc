@@ -14,6 +14,9 @@
 #ifndef MADV_DONTNEED_LOCKED
 #define MADV_DONTNEED_LOCKED 24
 #endif
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
 
 namespace cswap {
 
@@ -46,6 +49,11 @@ void Mapping::release(size_t offset, size_t bytes) const {
   CSWAP_CHECK(munlock(data_ + offset, bytes) == 0);
   CSWAP_CHECK(madvise(data_ + offset, bytes, MADV_DONTNEED) == 0);
   mlock2(data_ + offset, bytes, MLOCK_ONFAULT);
+}
+
+void Mapping::populate(size_t offset, size_t bytes) const {
+  CSWAP_DCHECK(offset % kPageBytes == 0 && bytes % kPageBytes == 0 && offset + bytes <= bytes_);
+  madvise(data_ + offset, bytes, MADV_POPULATE_WRITE);
 }
 
 size_t Mapping::resident_bytes() const {

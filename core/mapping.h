@@ -29,6 +29,10 @@ class Mapping {
   // Both arguments are in bytes and multiples of a page. Thread-safe for disjoint ranges.
   void release(size_t offset, size_t bytes) const;
 
+  // Makes whole pages resident at once, which is cheaper than a fault for each. An attempt: where
+  // the kernel cannot, they become resident when touched.
+  void populate(size_t offset, size_t bytes) const;
+
   // Bytes of the mapping that are resident now. Slow; for tests.
   [[nodiscard]] size_t resident_bytes() const;
 

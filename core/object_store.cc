@@ -125,11 +125,8 @@ ObjectStore::Take ObjectStore::take_locked(ObjectCluster& cluster, uint32_t inde
   const uint32_t place = find_place(cluster, places);
   if (place == kNoPlace) return Take::kUnfit;
   const uint64_t pages = pages_of_place(place, size_class);
-  const uint64_t new_bytes = uint64_t(std::popcount(pages & ~cluster.resident)) * kPageBytes;
-  if (new_bytes > 0) {
-    if (!budget_.try_charge(new_bytes, purpose)) return Take::kRefused;
-    resident_.fetch_add(new_bytes, std::memory_order_relaxed);
-    cluster.resident |= pages;
+  if ((pages & ~cluster.resident) != 0 && !make_resident(cluster, index, pages, purpose)) {
+    return Take::kRefused;
   }
   if ((pages & cluster.releasable) != 0) {
     releasable_pages_.fetch_sub(uint64_t(std::popcount(pages & cluster.releasable)),
@@ -148,6 +145,45 @@ ObjectStore::Take ObjectStore::take_locked(ObjectCluster& cluster, uint32_t inde
   return Take::kTaken;
 }
 
+// Charges the pages that are not resident, and for a busy class some after them, which the OS gives
+// cheaper together than one fault at a time.
+bool ObjectStore::make_resident(ObjectCluster& cluster, uint32_t index, uint64_t pages,
+                                MemoryBudget::For purpose) {
+  const uint64_t needed = pages & ~cluster.resident;
+  const auto bytes_of = [](uint64_t mask) { return uint64_t(std::popcount(mask)) * kPageBytes; };
+  uint64_t taken = pages_ahead(cluster, needed);
+  if (taken != needed && !budget_.try_charge(bytes_of(taken), purpose)) taken = needed;
+  if (taken == needed && !budget_.try_charge(bytes_of(needed), purpose)) return false;
+  if (taken != needed) {
+    const auto first = static_cast<uint32_t>(std::countr_zero(taken));
+    arena_.populate(uint64_t{index} * kObjectClusterBytes + uint64_t{first} * kPageBytes,
+                    bytes_of(taken));
+    cluster.releasable |= taken & ~needed;
+    releasable_pages_.fetch_add(uint64_t(std::popcount(taken & ~needed)),
+                                std::memory_order_relaxed);
+  }
+  resident_.fetch_add(bytes_of(taken), std::memory_order_relaxed);
+  cluster.resident |= taken;
+  return true;
+}
+
+// The pages to take when those of `needed` are: themselves, or a run that starts with them.
+uint64_t ObjectStore::pages_ahead(const ObjectCluster& cluster, uint64_t needed) const {
+  const SizeClass size_class = cluster.size_class;
+  // A class with one cluster may never fill it: take in proportion to what it uses.
+  const uint32_t most =
+      class_clusters_[size_class].load(std::memory_order_relaxed) > 1
+          ? kTakenPages
+          : std::min(kTakenPages, static_cast<uint32_t>(std::popcount(cluster.resident)) / 16);
+  const auto first = static_cast<uint32_t>(std::countr_zero(needed));
+  const uint32_t used_pages =
+      (cluster_capacity(size_class) * class_bytes(size_class) + kPageBytes - 1) >> kPageShift;
+  const auto gap = static_cast<uint32_t>(std::countr_zero(cluster.resident >> first));
+  const uint32_t run = std::min({most, used_pages - first, gap});
+  if (run <= static_cast<uint32_t>(std::popcount(needed))) return needed;
+  return bits_between(first, first + run - 1);
+}
+
 // `index` came from choose() as fresh, so it is on no list and this thread's alone, but for others'
 // stale hints, which find no class in it.
 ObjectStore::Take ObjectStore::take_fresh(uint32_t index, SizeClass size_class,
@@ -157,8 +193,12 @@ ObjectStore::Take ObjectStore::take_fresh(uint32_t index, SizeClass size_class,
   CSWAP_DCHECK(cluster.size_class == kNoClass && cluster.used == 0 && cluster.resident == 0);
   cluster.size_class = static_cast<uint16_t>(size_class);
   cluster.first_hole = 0;
+  class_clusters_[size_class].fetch_add(1, std::memory_order_relaxed);
   const Take result = take_locked(cluster, index, purpose, Places::kAny, at);
-  if (result != Take::kTaken) cluster.size_class = kNoClass;
+  if (result != Take::kTaken) {
+    cluster.size_class = kNoClass;
+    class_clusters_[size_class].fetch_sub(1, std::memory_order_relaxed);
+  }
   const Guard store_guard(store_lock_);
   if (result != Take::kTaken) {
     push_free(index);
@@ -251,8 +291,12 @@ void ObjectStore::free(FreeList objects) {
       give_back(cluster, index, within / bytes);
     }
     live_.fetch_sub(freed * bytes, std::memory_order_relaxed);
-    finish_frees(cluster, index);
+    if (cluster.releasable != 0 && keeps_more_than(kKeptForStores)) release_unused(cluster, index);
   }
+}
+
+void ObjectStore::shrink() {
+  if (live_bytes() == 0 ? resident_bytes() > 0 : keeps_more_than(kKeptAfterDiscard)) release_unused_pages();
 }
 
 void ObjectStore::give_back(ObjectCluster& cluster, uint32_t index, uint32_t place) {
@@ -274,19 +318,15 @@ void ObjectStore::give_back(ObjectCluster& cluster, uint32_t index, uint32_t pla
   }
 }
 
-void ObjectStore::finish_frees(ObjectCluster& cluster, uint32_t index) {
-  if (cluster.used > 0) {
-    if (std::popcount(cluster.releasable) >= kReleasePages) release_pages(cluster, index);
-    return;
-  }
-  {
-    const Guard guard(store_lock_);
-    unlink_nonfull(index, cluster.size_class);
-  }
-  release_pages(cluster, index);
+// Gives back the cluster's pages without objects, and the cluster itself when it has none.
+void ObjectStore::release_unused(ObjectCluster& cluster, uint32_t index) {
+  if (cluster.releasable != 0) release_pages(cluster, index);
+  if (cluster.used > 0 || cluster.size_class == kNoClass) return;
   CSWAP_DCHECK(cluster.resident == 0);
-  cluster.size_class = kNoClass;
+  class_clusters_[cluster.size_class].fetch_sub(1, std::memory_order_relaxed);
   const Guard guard(store_lock_);
+  unlink_nonfull(index, cluster.size_class);
+  cluster.size_class = kNoClass;
   push_free(index);
 }
 
@@ -312,7 +352,7 @@ void ObjectStore::release_unused_pages() {
   for (uint32_t index = 0; index < made; ++index) {
     ObjectCluster& cluster = clusters_[index];
     const Guard guard(cluster.lock);
-    if (cluster.releasable != 0) release_pages(cluster, index);
+    release_unused(cluster, index);
   }
 }
 
@@ -360,7 +400,7 @@ void ObjectStore::check_cluster(ObjectCluster& cluster, int level, uint64_t* liv
   *live += uint64_t{cluster.used} * class_bytes(cluster.size_class);
   *resident += uint64_t(std::popcount(cluster.resident)) * kPageBytes;
   *releasable += uint64_t(std::popcount(cluster.releasable));
-  CSWAP_CHECK((cluster.size_class == kNoClass) == (cluster.used == 0));
+  if (cluster.size_class == kNoClass) CSWAP_CHECK(cluster.used == 0 && cluster.resident == 0);
   CSWAP_CHECK((cluster.releasable & ~cluster.resident) == 0);
   if (level < 2 || cluster.size_class == kNoClass) return;
   uint32_t used = 0;

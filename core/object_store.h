@@ -13,8 +13,10 @@
 // MemoryBudget then. For each object cluster, with its lock held:
 //   used       == bits set in its map
 //   a page with a live object on it is resident; releasable == resident pages without one
-// Pages without objects are released eight at a time, all when the last object goes, and all of the
-// store's when the limit is met.
+// Pages without objects are kept for the next objects up to a small share of the arena, since giving
+// a page back and taking it again costs as much as compressing half a page; above that share, when
+// no object is left at all, and when the limit is met, they are released. A class that has filled a
+// cluster takes pages of its next one several at a time.
 //
 // Locks: object cluster (each ObjectCluster::lock), store (store_lock_), in this order. The store
 // lock guards the lists and is held only to move an object cluster between them.
@@ -56,8 +58,12 @@ class ObjectStore {
                               ArenaOffset* at);
 
   // Gives objects back. Takes object cluster and store locks. Neighbours in `objects` that lie in
-  // one object cluster share one lock round.
+  // one object cluster share one lock round. Keeps their pages for the objects that replace them.
   void free(FreeList objects);
+
+  // To be called after objects were freed that nothing replaces: returns memory to the OS when much
+  // is unused. Takes locks as free() does, of all object clusters in turn.
+  void shrink();
 
   // The bytes of an object. Valid until it is freed; the caller's slot cluster lock, or its being
   // not yet published, keeps that from happening.
@@ -109,8 +115,17 @@ class ObjectStore {
     bool fresh = false;
   };
 
-  // A page without objects costs 4 KiB; giving it back costs a system call and, later, a fault.
-  static constexpr int kReleasePages = 8;
+  // Pages without objects that are kept: one in `share` of the arena's, and `pages` more. While
+  // stores replace objects, enough for what classes took ahead and for their shifting sizes; after
+  // a discard, little.
+  struct Kept {
+    uint64_t share;
+    uint64_t pages;
+  };
+  static constexpr Kept kKeptForStores{16, 512};
+  static constexpr Kept kKeptAfterDiscard{64, 64};
+  // Pages that a busy class takes from the OS at once.
+  static constexpr uint32_t kTakenPages = 8;
   // Bounds of one allocation's search: object clusters tried, and candidates when at the limit.
   static constexpr int kMaxTries = 4;
   static constexpr size_t kMaxCandidates = 32;
@@ -133,9 +148,17 @@ class ObjectStore {
   [[nodiscard]] size_t collect_candidates(SizeClass size_class, std::span<uint32_t> candidates);
   Choice choose(SizeClass size_class, uint32_t avoid_link);
 
+  [[nodiscard]] bool make_resident(ObjectCluster& cluster, uint32_t index, uint64_t pages,
+                                   MemoryBudget::For purpose) CSWAP_REQUIRES(cluster.lock);
+  [[nodiscard]] uint64_t pages_ahead(const ObjectCluster& cluster, uint64_t pages) const
+      CSWAP_REQUIRES(cluster.lock);
+  [[nodiscard]] bool keeps_more_than(Kept kept) const {
+    return releasable_pages_.load(std::memory_order_relaxed) >
+           resident_bytes() / kPageBytes / kept.share + kept.pages;
+  }
   void give_back(ObjectCluster& cluster, uint32_t index, uint32_t place)
       CSWAP_REQUIRES(cluster.lock);
-  void finish_frees(ObjectCluster& cluster, uint32_t index) CSWAP_REQUIRES(cluster.lock);
+  void release_unused(ObjectCluster& cluster, uint32_t index) CSWAP_REQUIRES(cluster.lock);
   void release_pages(ObjectCluster& cluster, uint32_t index) CSWAP_REQUIRES(cluster.lock);
 
   void push_nonfull(uint32_t index, SizeClass size_class) CSWAP_REQUIRES(store_lock_);
@@ -162,6 +185,8 @@ class ObjectStore {
   Mutex<LockRank::kStore> store_lock_;
   uint32_t free_head_ CSWAP_GUARDED_BY(store_lock_) = 0;
   std::array<ListEnds, kSizeClasses> nonfull_ CSWAP_GUARDED_BY(store_lock_);
+  // Object clusters of each class; relaxed, read without a lock.
+  std::array<std::atomic<uint32_t>, kSizeClasses> class_clusters_{};
 };
 
 }  // namespace cswap

@@ -163,6 +163,7 @@ void Pool::discard_pages(Tenant& tenant, Worker& worker, PageIndex first, PageIn
     discard_cluster(tenant, worker, std::max(first, SlotTable::first_page_of(index)),
                     std::min(end, SlotTable::first_page_of(index + 1)), is_trim);
   }
+  store_.shrink();
 }
 
 void Pool::discard_cluster(Tenant& tenant, Worker& worker, PageIndex first, PageIndex end,

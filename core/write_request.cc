@@ -77,6 +77,10 @@ Status WriteRequest::prepare() {
   for (Edge& edge : edges()) {
     if (const Status status = prepare_edge(edge); status != Status::kOk) return status;
   }
+  // Where nothing is to be published no lock is needed, and none of a slot cluster that holds
+  // nothing may be taken: its descriptor would become resident.
+  const auto kept = std::ranges::remove_if(edges(), &Edge::already_zero);
+  edge_count_ -= static_cast<uint32_t>(kept.size());
   return Status::kOk;
 }
 
