@@ -36,7 +36,7 @@ struct StatsLimits {
   Duration linger{2'000};    // after the last reply, for the client to read it and close
   // A new connection is not displaced before it had this long to send its request. With all places
   // taken it also bounds how fast connections are accepted.
-  Duration newcomer{40};
+  Duration newcomer{20};
   Duration accept_retry{100};  // after accept failed, for example for lack of descriptors
   // Replies not yet sent, all connections together; above it the slowest readers are cut off.
   size_t reply_bytes = 32 * 1024 * 1024;
