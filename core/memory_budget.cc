@@ -7,17 +7,27 @@ bool MemoryBudget::try_charge(uint64_t bytes, For purpose) {
     charge(bytes);
     return true;
   }
-  const bool replacement = purpose == For::kReplacement;
-  if (!replacement && limit_reached()) return false;
-  const uint64_t allowed =
-      replacement ? limit_ + credit_.load(std::memory_order_relaxed) : limit_ - reserve_;
+  if (purpose == For::kNewPage && limit_reached()) return false;
   const uint64_t used = used_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
-  if (used > allowed) {
+  if (used > allowed_bytes(purpose)) {
     release(bytes);
     return false;
   }
   note_peak(used);
   return true;
+}
+
+uint64_t MemoryBudget::allowed_bytes(For purpose) const {
+  const uint64_t credit = credit_.load(std::memory_order_relaxed);
+  switch (purpose) {
+    case For::kNewPage:
+      return limit_ - reserve_;
+    case For::kGrowth:
+      return limit_ - reserve_ + credit;
+    case For::kReplacement:
+      return limit_ + credit + slack_.load(std::memory_order_relaxed);
+  }
+  return 0;
 }
 
 void MemoryBudget::charge(uint64_t bytes) {

@@ -3,10 +3,12 @@
 // Thread safety: any thread; relaxed atomics, no lock. Two threads that charge at the same moment
 // are each counted before either is admitted, so the limit holds.
 //
-// A store of a new page may fill the limit up to a reserve. A store that replaces a page may use
-// the reserve too, and for as long as old and new exist both, the bytes it replaces (its credit):
-// an overwrite must not fail only because both exist for a moment. So memory in use exceeds the
-// limit by at most the bytes being replaced by requests in flight.
+// A store of a new page may fill the limit up to a reserve. A store that replaces an object may use,
+// for as long as old and new exist both, the bytes that it replaces (its credit) too; and when the
+// new object is no larger, also the reserve and whatever pages it needs (its slack): an overwrite
+// must not fail only because both exist for a moment. The reserve covers what it costs that every
+// size class then has a place free: up to two pages each.
+// So memory in use exceeds the limit by at most the credit and slack of requests in flight.
 #pragma once
 
 #include <algorithm>
@@ -23,8 +25,8 @@ class MemoryBudget {
         reserve_(std::min(limit_bytes / 32, kMaxReserveBytes)),
         accept_below_(limit_bytes / 100 * accept_percent + limit_bytes % 100 * accept_percent / 100) {}
 
-  // Who asks for memory.
-  enum class For { kNewPage, kReplacement };
+  // Who asks for memory: a page that had no object, or one whose object becomes larger, or not.
+  enum class For { kNewPage, kGrowth, kReplacement };
 
   // Takes `bytes`, a multiple of a page, if they fit; false takes nothing.
   [[nodiscard]] bool try_charge(uint64_t bytes, For purpose);
@@ -32,9 +34,19 @@ class MemoryBudget {
   void charge(uint64_t bytes);
   void release(uint64_t bytes) { used_.fetch_sub(bytes, std::memory_order_relaxed); }
 
-  // Bytes that requests in flight are about to give back.
-  void add_credit(uint64_t bytes) { credit_.fetch_add(bytes, std::memory_order_relaxed); }
-  void drop_credit(uint64_t bytes) { credit_.fetch_sub(bytes, std::memory_order_relaxed); }
+  // What requests in flight are about to give back.
+  struct Credit {
+    uint64_t bytes = 0;        // of the objects that they replace
+    uint64_t slack_bytes = 0;  // whole pages of objects that replace one at least as large
+  };
+  void add_credit(Credit credit) {
+    credit_.fetch_add(credit.bytes, std::memory_order_relaxed);
+    slack_.fetch_add(credit.slack_bytes, std::memory_order_relaxed);
+  }
+  void drop_credit(Credit credit) {
+    credit_.fetch_sub(credit.bytes, std::memory_order_relaxed);
+    slack_.fetch_sub(credit.slack_bytes, std::memory_order_relaxed);
+  }
 
   // A request was refused: new pages are refused too until reconsider() finds room.
   void set_limit_reached() { reached_.store(true, std::memory_order_relaxed); }
@@ -45,6 +57,9 @@ class MemoryBudget {
     if (needed_bytes <= accept_below_) reached_.store(false, std::memory_order_relaxed);
   }
 
+  // Requests whose credit was used have left more than the limit in use.
+  [[nodiscard]] bool over_limit() const { return limit_ != 0 && used_bytes() > limit_; }
+
   [[nodiscard]] uint64_t limit_bytes() const { return limit_; }
   [[nodiscard]] uint64_t used_bytes() const { return used_.load(std::memory_order_relaxed); }
   [[nodiscard]] uint64_t used_max_bytes() const { return used_max_.load(std::memory_order_relaxed); }
@@ -52,6 +67,7 @@ class MemoryBudget {
  private:
   static constexpr uint64_t kMaxReserveBytes = 4ull << 20;
 
+  [[nodiscard]] uint64_t allowed_bytes(For purpose) const;
   void note_peak(uint64_t used);
 
   const uint64_t limit_;
@@ -60,6 +76,7 @@ class MemoryBudget {
   std::atomic<uint64_t> used_{0};
   std::atomic<uint64_t> used_max_{0};
   std::atomic<uint64_t> credit_{0};
+  std::atomic<uint64_t> slack_{0};
   std::atomic<bool> reached_{false};
 };
 

@@ -152,7 +152,10 @@ bool ObjectStore::make_resident(ObjectCluster& cluster, uint32_t index, uint64_t
   const uint64_t needed = pages & ~cluster.resident;
   const auto bytes_of = [](uint64_t mask) { return uint64_t(std::popcount(mask)) * kPageBytes; };
   uint64_t taken = pages_ahead(cluster, needed);
-  if (taken != needed && !budget_.try_charge(bytes_of(taken), purpose)) taken = needed;
+  // What nobody needs yet has no claim to the reserve.
+  if (taken != needed && !budget_.try_charge(bytes_of(taken), MemoryBudget::For::kNewPage)) {
+    taken = needed;
+  }
   if (taken == needed && !budget_.try_charge(bytes_of(needed), purpose)) return false;
   if (taken != needed) {
     const auto first = static_cast<uint32_t>(std::countr_zero(taken));
@@ -291,12 +294,16 @@ void ObjectStore::free(FreeList objects) {
       give_back(cluster, index, within / bytes);
     }
     live_.fetch_sub(freed * bytes, std::memory_order_relaxed);
-    if (cluster.releasable != 0 && keeps_more_than(kKeptForStores)) release_unused(cluster, index);
+    if (cluster.releasable != 0 && (keeps_more_than(kKeptForStores) || budget_.over_limit())) {
+      release_unused(cluster, index);
+    }
   }
 }
 
 void ObjectStore::shrink() {
-  if (live_bytes() == 0 ? resident_bytes() > 0 : keeps_more_than(kKeptAfterDiscard)) release_unused_pages();
+  if (live_bytes() == 0 ? resident_bytes() > 0 : keeps_more_than(kKeptAfterDiscard)) {
+    release_unused_pages();
+  }
 }
 
 void ObjectStore::give_back(ObjectCluster& cluster, uint32_t index, uint32_t place) {

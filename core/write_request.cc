@@ -63,7 +63,7 @@ Status WriteRequest::run() {
   } else {
     roll_back();
   }
-  if (credit_bytes_ > 0) pool_.budget_.drop_credit(credit_bytes_);
+  if (credit_.bytes > 0) pool_.budget_.drop_credit(credit_);
   delta_.add_to(shard_);
   if (poor_pages_ > 0) shard_.add(Counter::kRejectCompressPoor, poor_pages_);
   return status;
@@ -111,12 +111,9 @@ Status WriteRequest::place(PageIndex page, std::span<const std::byte> content, S
   const EncodedPage encoded = encode_page(options, worker_, content);
   *word = encoded.word;
   if (!encoded.needs_object()) return Status::kOk;
-  const SlotWord replaced = slots_.peek(page);
-  add_credit(replaced);
-  ArenaOffset at;
-  const auto purpose = replaced.has_object() ? MemoryBudget::For::kReplacement
-                                             : MemoryBudget::For::kNewPage;
   const uint32_t bytes = stored_bytes(options, encoded.bytes.size());
+  const MemoryBudget::For purpose = add_credit(slots_.peek(page), bytes);
+  ArenaOffset at;
   if (!pool_.store_.allocate(scratch_.hints, bytes, purpose, &at)) return Status::kNoSpace;
   write_object(options, page, encoded.bytes, pool_.store_.bytes(at));
   *word = SlotWord::object(encoded.state, encoded.encoding, 0,
@@ -125,12 +122,20 @@ Status WriteRequest::place(PageIndex page, std::span<const std::byte> content, S
   return Status::kOk;
 }
 
-void WriteRequest::add_credit(SlotWord replaced) {
-  if (!replaced.has_object() || pool_.budget_.limit_bytes() == 0) return;
-  const uint64_t bytes =
-      class_bytes(size_class_of(stored_bytes(pool_.options_, replaced.object_bytes())));
-  pool_.budget_.add_credit(bytes);
-  credit_bytes_ += bytes;
+// Tells the budget what the object of `bytes` will replace, and the caller as what to ask for it.
+MemoryBudget::For WriteRequest::add_credit(SlotWord replaced, uint32_t bytes) {
+  if (!replaced.has_object() || pool_.budget_.limit_bytes() == 0) {
+    return MemoryBudget::For::kNewPage;
+  }
+  const SizeClass old_class =
+      size_class_of(stored_bytes(pool_.options_, replaced.object_bytes()));
+  const bool grows = size_class_of(bytes) > old_class;
+  // An object reaches into two pages at most.
+  const MemoryBudget::Credit credit{class_bytes(old_class), grows ? 0 : 2 * kPageBytes};
+  pool_.budget_.add_credit(credit);
+  credit_.bytes += credit.bytes;
+  credit_.slack_bytes += credit.slack_bytes;
+  return grows ? MemoryBudget::For::kGrowth : MemoryBudget::For::kReplacement;
 }
 
 Status WriteRequest::prepare_edge(Edge& edge) {

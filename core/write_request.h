@@ -69,7 +69,7 @@ class WriteRequest {
   void publish_edge_locked(Edge& edge);
   void publish_middle();
   Status place(PageIndex page, std::span<const std::byte> content, SlotWord* word);
-  void add_credit(SlotWord replaced);
+  MemoryBudget::For add_credit(SlotWord replaced, uint32_t bytes);
   void displace(SlotWord old);
   void free_displaced();
   void drop(SlotWord* word);
@@ -89,7 +89,7 @@ class WriteRequest {
   uint64_t prepared_ = 0;  // words of the middle that are ready
   std::array<Edge, Worker::kEdges> edges_;
   uint32_t edge_count_ = 0;
-  uint64_t credit_bytes_ = 0;
+  MemoryBudget::Credit credit_;
   uint32_t displaced_ = 0;
   uint64_t poor_pages_ = 0;
   GaugeDelta delta_;
