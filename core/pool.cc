@@ -164,6 +164,7 @@ void Pool::discard_pages(Tenant& tenant, Worker& worker, PageIndex first, PageIn
                     std::min(end, SlotTable::first_page_of(index + 1)), is_trim);
   }
   store_.shrink();
+  reconsider_limit();
 }
 
 void Pool::discard_cluster(Tenant& tenant, Worker& worker, PageIndex first, PageIndex end,
