@@ -32,18 +32,21 @@ TEST_CASE("without a limit everything is granted and the peak is kept") {
   CHECK(budget.used_max_bytes() == uint64_t{1} << 50);
 }
 
-TEST_CASE("new pages fill the limit up to the reserve and replacements fill it whole") {
+TEST_CASE("new pages and growth leave the reserve and replacements fill the limit") {
   for (const uint64_t limit : {kMinMemLimitBytes, kMiB, 64 * kMiB, 4096 * kMiB}) {
     MemoryBudget budget(limit, 90);
     const uint64_t reserve = std::min(limit / 32, 4 * kMiB);
-    const uint64_t of_new = charge_all(budget, For::kNewPage);
-    CHECK(of_new <= limit - reserve);
-    CHECK(of_new + kPageBytes > limit - reserve);
-    const uint64_t all = of_new + charge_all(budget, For::kReplacement);
-    CHECK(all <= limit);
-    CHECK(all + kPageBytes > limit);
-    CHECK(budget.used_bytes() == all);
-    CHECK(budget.used_max_bytes() == all);
+    uint64_t used = 0;
+    const auto fill_up_to = [&](For purpose, uint64_t bound) {
+      used += charge_all(budget, purpose);
+      CHECK(used <= bound);
+      CHECK(used + kPageBytes > bound);
+      CHECK(budget.used_bytes() == used);
+      CHECK(budget.used_max_bytes() == used);
+    };
+    fill_up_to(For::kNewPage, limit - reserve);
+    CHECK_FALSE(budget.try_charge(kPageBytes, For::kGrowth));
+    fill_up_to(For::kReplacement, limit);
   }
 }
 
@@ -55,16 +58,28 @@ TEST_CASE("a refused charge takes nothing and does not move the peak") {
   CHECK(budget.used_max_bytes() == used);
 }
 
-TEST_CASE("a replacement may exceed the limit by the credit and only while it is there") {
-  MemoryBudget budget(kMiB, 90);
+TEST_CASE("a replacement may exceed the limit by credit and slack, only while they are there") {
+  MemoryBudget budget(64 * kMiB, 90);
   (void)charge_all(budget, For::kReplacement);
-  budget.add_credit(2 * kPageBytes);
+  CHECK_FALSE(budget.over_limit());
+  const MemoryBudget::Credit credit{kPageBytes, 2 * kPageBytes};
+  budget.add_credit(credit);
   CHECK_FALSE(budget.try_charge(kPageBytes, For::kNewPage));
-  CHECK(charge_all(budget, For::kReplacement) == 2 * kPageBytes);
-  budget.drop_credit(2 * kPageBytes);
+  CHECK_FALSE(budget.try_charge(kPageBytes, For::kGrowth));
+  CHECK(charge_all(budget, For::kReplacement) == 3 * kPageBytes);
+  CHECK(budget.over_limit());
+  budget.drop_credit(credit);
   CHECK_FALSE(budget.try_charge(kPageBytes, For::kReplacement));
-  budget.release(2 * kPageBytes);
+  budget.release(3 * kPageBytes);
+  CHECK_FALSE(budget.over_limit());
   CHECK_FALSE(budget.try_charge(kPageBytes, For::kReplacement));
+}
+
+TEST_CASE("growth may use the bytes that it replaces and no slack") {
+  MemoryBudget budget(64 * kMiB, 90);
+  (void)charge_all(budget, For::kGrowth);
+  budget.add_credit({2 * kPageBytes, 64 * kPageBytes});
+  CHECK(charge_all(budget, For::kGrowth) == 2 * kPageBytes);
 }
 
 TEST_CASE("after a refusal new pages wait for the threshold and replacements do not") {

@@ -1,0 +1,264 @@
+// O10. At the memory limit requests fail whole, with ENOSPC, and leave every page as it was.
+#include <doctest/doctest.h>
+
+#include <functional>
+
+#include "tests/support/model_device.h"
+#include "tests/support/resident.h"
+
+namespace cswap {
+namespace {
+
+using test::ModelDevice;
+using test::options_for;
+using test::Page;
+using test::PageKind;
+using test::Random;
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+
+// Stores pages at `from` and after it until one is refused; returns how many were stored.
+uint64_t fill(ModelDevice& device, uint64_t from, const std::function<Page(uint64_t)>& content) {
+  for (uint64_t i = from; i < device.pages(); ++i) {
+    const Status status = device.store_page(i, content(i));
+    if (status == Status::kOk) continue;
+    CHECK(status == Status::kNoSpace);
+    return i - from;
+  }
+  return device.pages() - from;
+}
+
+// Pages of the corpus, each copy different, so of all sizes.
+Page corpus_page(uint64_t seed) {
+  Page page = test::corpus_pages()[seed % test::corpus_pages().size()];
+  test::vary(page, seed);
+  return page;
+}
+
+TEST_CASE("random pages are accepted up to the limit within 5 percent and then refused") {
+  ModelDevice device(options_for("lz4", false, 16 * kMiB), 32 * kMiB / kPageBytes);
+  const uint64_t stored = fill(device, 0, test::random_page);
+  CHECK(stored * kPageBytes > 16 * kMiB * 95 / 100);
+  CHECK(stored * kPageBytes <= 16 * kMiB);
+  const PoolSnapshot snapshot = device.pool().snapshot();
+  CHECK(snapshot.mem_used_max <= 16 * kMiB);
+  CHECK(snapshot.limit_reached);
+  CHECK(snapshot.headroom == 16 * kMiB - snapshot.mem_used_total);
+  CHECK(device.all_right());
+}
+
+TEST_CASE("every refused request is counted once and nothing else of it is") {
+  ModelDevice device(options_for("lz4", false, 4 * kMiB), 16 * kMiB / kPageBytes);
+  const uint64_t stored = fill(device, 0, test::random_page);
+  const std::vector<std::byte> many(100 * kPageBytes + 77, std::byte{3});
+  std::vector<std::byte> raw;
+  for (uint64_t i = 0; i < 100; ++i) {
+    const Page page = test::random_page(i);
+    raw.insert(raw.end(), page.begin(), page.end());
+  }
+  for (uint64_t i = 0; i < 20; ++i) {
+    CHECK(device.store(stored * kPageBytes + i, raw) == Status::kNoSpace);
+  }
+  const TenantSnapshot counts = device.counts();
+  CHECK(counts.pool_limit_hit == 21);
+  CHECK(counts.reject_alloc_fail == 0);
+  CHECK(counts.swpout[0] == stored);
+  CHECK(counts.reject_compress_poor == stored);
+  CHECK(counts.stored_pages == stored);
+  // What needs no object is still accepted where the slot table has room.
+  CHECK(device.store(8 * kPageBytes, many) == Status::kOk);
+  CHECK(device.all_right());
+}
+
+TEST_CASE("after a refusal pages are accepted again once a quarter was discarded") {
+  ModelDevice device(options_for("lz4", false, 16 * kMiB), 32 * kMiB / kPageBytes);
+  const uint64_t stored = fill(device, 0, test::random_page);
+  // Above the threshold of 90 percent nothing new is accepted, though there is room.
+  device.discard(0, stored / 20 * kPageBytes);
+  CHECK(device.store_page(0, test::random_page(1)) == Status::kNoSpace);
+  CHECK(device.pool().snapshot().limit_reached);
+  device.discard(0, stored / 4 * kPageBytes);
+  for (uint64_t i = 0; i < stored * 3 / 16; ++i) {
+    REQUIRE(device.store_page(i, test::random_page(i + 77)) == Status::kOk);
+  }
+  CHECK_FALSE(device.pool().snapshot().limit_reached);
+  CHECK(device.all_right());
+}
+
+TEST_CASE("the limit's gauge falls as soon as enough was discarded") {
+  ModelDevice device(options_for("lz4", false, 4 * kMiB), 16 * kMiB / kPageBytes);
+  (void)fill(device, 0, test::random_page);
+  CHECK(device.pool().snapshot().limit_reached);
+  device.discard(0, device.pages() * kPageBytes);
+  CHECK_FALSE(device.pool().snapshot().limit_reached);
+}
+
+// The request fails in the middle: at a later page with each limit. Everything is as before.
+void fail_at_pages(PageKind before, uint64_t shift, uint64_t step) {
+  constexpr uint64_t kRequestPages = 512;
+  if (test::kUnderSanitizer) step = 61;
+  std::vector<Page> pages;
+  for (uint64_t i = 0; i < kRequestPages; ++i) pages.push_back(test::random_page(i + 1000));
+  const auto data = std::as_bytes(std::span(pages));
+  uint64_t refused = 0;
+  uint64_t accepted = 0;
+  for (uint64_t room = 0; room <= kRequestPages + 32; room += step) {
+    CAPTURE(room);
+    // Room for this many raw pages beside what is there before and a reserve of 1/32.
+    const uint64_t base = before == PageKind::kCompressed ? 160 : 8;
+    const uint64_t limit = (base + room) * kPageBytes * 32 / 31 + kMiB / 8;
+    ModelDevice device(options_for("lz4", false, limit), kRequestPages + 4);
+    for (uint64_t i = 0; i < device.pages(); ++i) {
+      REQUIRE(device.make(i, before, i) == Status::kOk);
+    }
+    const test::Gauges gauges_before = device.gauges();
+    const Status status = device.store(kPageBytes + shift, data);
+    status == Status::kOk ? ++accepted : ++refused;
+    REQUIRE((status == Status::kOk || status == Status::kNoSpace));
+    REQUIRE(device.gauges() == (status == Status::kOk ? device.expected() : gauges_before));
+    REQUIRE(device.matches());
+    device.pool().check_invariants(2);
+    REQUIRE(device.counts().reject_compress_poor == device.gauges().huge_pages);
+    REQUIRE(device.counts().pool_limit_hit == uint64_t{status != Status::kOk});
+    // The pool is as usable as before.
+    device.discard(0, device.pages() * kPageBytes);
+    REQUIRE(device.store_page(7, test::random_page(7)) == Status::kOk);
+    REQUIRE(device.gauges() == device.expected());
+  }
+  CHECK(refused > kRequestPages / 2 / step);
+  CHECK(accepted > 0);
+}
+
+TEST_CASE("a request that fails at any of its pages leaves absent pages absent") {
+  fail_at_pages(PageKind::kAbsent, 0, 1);
+}
+TEST_CASE("a request that fails at any of its pages leaves same-filled pages as they were") {
+  fail_at_pages(PageKind::kSame, 0, 5);
+}
+TEST_CASE("a request that fails at any of its pages leaves compressed pages as they were") {
+  fail_at_pages(PageKind::kCompressed, 0, 5);
+}
+TEST_CASE("a shifted request that fails at any of its pages leaves its edges as they were") {
+  fail_at_pages(PageKind::kCompressed, 777, 1);
+}
+
+TEST_CASE("a request over untouched slot clusters that fails gives their table pages back") {
+  ModelDevice device(options_for("lz4", false, 4 * kMiB), 64 * kSlotClusterSlots);
+  (void)fill(device, 0, test::random_page);
+  device.discard(0, device.pages() / 2 * kPageBytes);
+  REQUIRE(device.store_page(0, test::random_page(1)) == Status::kOk);
+  const uint64_t used = device.pool().snapshot().mem_used_total;
+  std::vector<std::byte> data;
+  for (uint64_t i = 0; i < 3 * kSlotClusterSlots; ++i) {
+    const Page page = test::random_page(i);
+    data.insert(data.end(), page.begin(), page.end());
+  }
+  CHECK(device.store((10 * kSlotClusterSlots + 5) * kPageBytes, data) == Status::kNoSpace);
+  CHECK(device.gauges() == device.expected());
+  const PoolSnapshot after = device.pool().snapshot();
+  CHECK(after.metadata_size - device.tenant().slots().resident_bytes() < 64 * 1024);
+  CHECK(device.tenant().slots().next_touched(1, 64) == 64);
+  CHECK(after.mem_used_total < used + 3 * kMiB);
+  CHECK(device.all_right());
+}
+
+TEST_CASE("at the limit pages may be overwritten for ever, one by one and many at once") {
+  for (const std::string codec : {"lz4", "zstd"}) {
+    for (const bool checksum : {false, true}) {
+      CAPTURE(codec);
+      CAPTURE(checksum);
+      ModelDevice device(options_for(codec, checksum, 4 * kMiB), 16 * kMiB / kPageBytes);
+      const uint64_t stored = fill(device, 0, test::random_page);
+      uint64_t generation = 0;
+      for (int round = 0; round < 3; ++round) {
+        for (uint64_t i = 0; i < stored; ++i) {
+          REQUIRE(device.store_page(i, test::random_page(++generation)) == Status::kOk);
+        }
+        for (uint64_t i = 0; i + 64 < stored; i += 64) {
+          std::vector<Page> pages;
+          for (int n = 0; n < 64; ++n) pages.push_back(test::random_page(++generation));
+          REQUIRE(device.store(i * kPageBytes, std::as_bytes(std::span(pages))) == Status::kOk);
+          const std::array<std::byte, 1000> part{};
+          REQUIRE(device.store(i * kPageBytes + 4000, part) == Status::kOk);
+        }
+      }
+      // A page or two for an object that has moved; not what 64 pages needed at once.
+      CHECK(device.pool().snapshot().mem_used_total <= 4 * kMiB + 4 * kPageBytes);
+      CHECK(device.all_right());
+    }
+  }
+}
+
+TEST_CASE("when no page can grow any more hardly any is refused its like") {
+  constexpr uint64_t kLimit = 32 * kMiB;
+  for (const bool checksum : {false, true}) {
+    CAPTURE(checksum);
+    ModelDevice device(options_for("lz4", checksum, kLimit), 3 * kLimit / kPageBytes);
+    const uint64_t stored = fill(device, 0, corpus_page);
+    Random random(1);
+    for (int refused = 0; refused < 200;) {
+      const uint64_t i = random.below(stored);
+      refused += device.store_page(i, test::random_page(random())) != Status::kOk;
+    }
+    int failed = 0;
+    constexpr int kOverwrites = 5'000;
+    for (int i = 0; i < kOverwrites; ++i) {
+      const uint64_t index = random.below(stored);
+      const auto now = device.page(index);
+      Page same;
+      std::copy(now.begin(), now.end(), same.begin());
+      failed += device.store_page(index, same) != Status::kOk;
+    }
+    // Not none: objects of other sizes may have taken the places that a size class left.
+    CHECK(failed * 200 < kOverwrites);
+    CHECK(device.pool().snapshot().mem_used_total <= kLimit + 4 * kPageBytes);
+    CHECK(device.all_right());
+  }
+}
+
+TEST_CASE("the pool stays within the limit and right under random requests that often fail") {
+  Random random(test::test_seed());
+  for (const std::string codec : {"lz4", "zstd"}) {
+    for (const uint64_t limit : {kMinMemLimitBytes, kMiB}) {
+      CAPTURE(codec);
+      CAPTURE(limit);
+      ModelDevice device(options_for(codec, true, limit), 3 * kSlotClusterSlots);
+      const uint64_t bytes = device.pages() * kPageBytes;
+      int refused = 0;
+      for (int i = 0; i < 2000; ++i) {
+        const uint64_t offset = random.below(bytes);
+        const uint64_t length = std::min(bytes - offset, random.below(6 * kPageBytes));
+        std::vector<std::byte> data;
+        while (data.size() < length) {
+          const Page page = random.below(3) == 0
+                                ? page_of(static_cast<PageKind>(1 + random.below(5)), random())
+                                : corpus_page(random());
+          data.insert(data.end(), page.begin(), page.end());
+        }
+        data.resize(length);
+        Status status = Status::kOk;
+        switch (random.below(8)) {
+          case 0:
+            device.discard(offset, length * 4 < bytes - offset ? length * 4 : length);
+            break;
+          case 1:
+            status = device.zero(offset, length);
+            break;
+          default:
+            status = device.store(offset, data);
+        }
+        REQUIRE((status == Status::kOk || status == Status::kNoSpace));
+        refused += status != Status::kOk;
+        REQUIRE(device.matches(offset, length));
+      }
+      CHECK(refused > 0);
+      CHECK(device.counts().pool_limit_hit == static_cast<uint64_t>(refused));
+      CHECK(device.all_right());
+      device.discard(0, bytes);
+      CHECK(device.gauges() == test::Gauges{});
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cswap
