@@ -40,7 +40,8 @@ WriteRequest::WriteRequest(Pool& pool, Tenant& tenant, Worker& worker, uint64_t 
   const PageIndex first{offset >> kPageShift};
   const PageIndex last{end >> kPageShift};
   if (offset % kPageBytes != 0) {
-    add_edge(first, offset % kPageBytes, std::min<uint64_t>(kPageBytes, end - first.value * kPageBytes));
+    add_edge(first, offset % kPageBytes,
+             std::min<uint64_t>(kPageBytes, end - first.value * kPageBytes));
   }
   const bool same_page = edge_count_ == 1 && first == last;
   if (end % kPageBytes != 0 && !same_page) add_edge(last, 0, end % kPageBytes);
@@ -87,8 +88,7 @@ Status WriteRequest::prepare() {
 Status WriteRequest::reserve_slots() {
   if (data_.empty()) return Status::kOk;
   const SlotTable::Index first = SlotTable::cluster_of({offset_ >> kPageShift});
-  const SlotTable::Index last =
-      SlotTable::cluster_of({(offset_ + data_.size() - 1) >> kPageShift});
+  const SlotTable::Index last = SlotTable::cluster_of({(offset_ + data_.size() - 1) >> kPageShift});
   for (SlotTable::Index index = first; index <= last; ++index) {
     if (!slots_.reserve(index)) return Status::kNoSpace;
   }
@@ -105,7 +105,8 @@ Status WriteRequest::prepare_middle() {
   return Status::kOk;
 }
 
-// Encodes a whole page and puts its object in the store; `word` then names it and nothing else does.
+// Encodes a whole page and puts its object in the store; `word` then names it and nothing else
+// does.
 Status WriteRequest::place(PageIndex page, std::span<const std::byte> content, SlotWord* word) {
   const PoolOptions& options = pool_.options_;
   const EncodedPage encoded = encode_page(options, worker_, content);
@@ -118,7 +119,6 @@ Status WriteRequest::place(PageIndex page, std::span<const std::byte> content, S
   write_object(options, page, encoded.bytes, pool_.store_.bytes(at));
   *word = SlotWord::object(encoded.state, encoded.encoding, 0,
                            static_cast<uint32_t>(encoded.bytes.size()), at);
-  if (word->is_raw() && options.codec->encoding() != Encoding::kRaw) ++poor_pages_;
   return Status::kOk;
 }
 
@@ -127,8 +127,7 @@ MemoryBudget::For WriteRequest::add_credit(SlotWord replaced, uint32_t bytes) {
   if (!replaced.has_object() || pool_.budget_.limit_bytes() == 0) {
     return MemoryBudget::For::kNewPage;
   }
-  const SizeClass old_class =
-      size_class_of(stored_bytes(pool_.options_, replaced.object_bytes()));
+  const SizeClass old_class = size_class_of(stored_bytes(pool_.options_, replaced.object_bytes()));
   const bool grows = size_class_of(bytes) > old_class;
   // An object reaches into two pages at most.
   const MemoryBudget::Credit credit{class_bytes(old_class), grows ? 0 : 2 * kPageBytes};
@@ -182,10 +181,9 @@ bool WriteRequest::edge_unchanged_locked(const Edge& edge) CSWAP_NO_TSA {
   const SlotCluster& cluster = slots_.cluster(SlotTable::cluster_of(edge.page));
   const SlotWord word = slots_.get(cluster, edge.page);
   if (word != edge.seen) return false;
-  return !word.has_object() ||
-         std::memcmp(pool_.store_.bytes(word.object_offset()),
-                     scratch_.edge_object[edge.buffer].data(),
-                     stored_bytes(pool_.options_, word.object_bytes())) == 0;
+  return !word.has_object() || std::memcmp(pool_.store_.bytes(word.object_offset()),
+                                           scratch_.edge_object[edge.buffer].data(),
+                                           stored_bytes(pool_.options_, word.object_bytes())) == 0;
 }
 
 Status WriteRequest::publish_edges() {
@@ -219,9 +217,8 @@ Status WriteRequest::try_publish_edges(bool prepare_under_lock, bool* published)
     }
     *published = status == Status::kOk;
   } else {
-    *published = std::ranges::all_of(edges(), [this](const Edge& edge) CSWAP_NO_TSA {
-      return edge_unchanged_locked(edge);
-    });
+    *published = std::ranges::all_of(
+        edges(), [this](const Edge& edge) CSWAP_NO_TSA { return edge_unchanged_locked(edge); });
   }
   if (*published) {
     for (Edge& edge : edges()) publish_edge_locked(edge);
@@ -235,7 +232,7 @@ void WriteRequest::publish_edge_locked(Edge& edge) CSWAP_NO_TSA {
   if (edge.already_zero) return;
   SlotCluster& cluster = slots_.cluster(SlotTable::cluster_of(edge.page));
   displace(slots_.exchange(cluster, edge.page, edge.word));
-  delta_.count(edge.word, 1);
+  count_published(edge.word);
   edge.word = SlotWord();  // the table's now
 }
 
@@ -254,11 +251,16 @@ void WriteRequest::publish_middle() {
       for (; page < end; ++page.value) {
         const SlotWord word = scratch_.words[page.value - middle_begin_.value];
         displace(slots_.exchange(cluster, page, word));
-        delta_.count(word, 1);
+        count_published(word);
       }
     }
     free_displaced();
   }
+}
+
+void WriteRequest::count_published(SlotWord word) {
+  delta_.count(word, 1);
+  if (word.is_raw() && pool_.options_.codec->encoding() != Encoding::kRaw) ++poor_pages_;
 }
 
 void WriteRequest::displace(SlotWord old) {

@@ -49,10 +49,10 @@ class WriteRequest {
     PageIndex page;
     uint32_t from = 0;  // bytes [from, to) of the page are written
     uint32_t to = 0;
-    SlotWord seen;  // the word as it was when the page was read
-    SlotWord word;  // as it is to be
-    uint32_t buffer = 0;         // which of the worker's edge buffers it uses
-    bool already_zero = false;   // zeroes over zeroes: nothing to publish
+    SlotWord seen;              // the word as it was when the page was read
+    SlotWord word;              // as it is to be
+    uint32_t buffer = 0;        // which of the worker's edge buffers it uses
+    bool already_zero = false;  // zeroes over zeroes: nothing to publish
   };
 
   [[nodiscard]] std::span<Edge> edges() { return std::span(edges_).first(edge_count_); }
@@ -70,6 +70,7 @@ class WriteRequest {
   void publish_middle();
   Status place(PageIndex page, std::span<const std::byte> content, SlotWord* word);
   MemoryBudget::For add_credit(SlotWord replaced, uint32_t bytes);
+  void count_published(SlotWord word);
   void displace(SlotWord old);
   void free_displaced();
   void drop(SlotWord* word);
