@@ -65,6 +65,8 @@ bool decode_page(const PoolOptions& options, CodecContext& codec, SlotWord word,
     fill_with_word(page, word.same_fill());
     return true;
   }
+  // A word that no encoder makes, or more than there is, would be read beyond the object.
+  if (!word.has_object() || stored_bytes(options, word.object_bytes()) > object.size()) return false;
   const auto content = object.first(word.object_bytes());
   if (options.checksum) {
     uint64_t checksum;

@@ -44,7 +44,7 @@ void write_object(const PoolOptions& options, PageIndex index, std::span<const s
                   std::byte* to);
 
 // Restores a whole page from its word and a copy of its object's stored_bytes(). False when the
-// object is damaged: `page` is then undefined.
+// object or the word is damaged: `page` is then undefined. Safe on any bytes and any word.
 [[nodiscard]] bool decode_page(const PoolOptions& options, CodecContext& codec, SlotWord word,
                                std::span<const std::byte> object, PageIndex index,
                                std::span<std::byte> page);
