@@ -14,7 +14,8 @@ CORPUS=${CSWAP_CORPUS:-$REPO/tests/corpus}
 
 # Absent in some kernels, since they are built in or gone: only what is here is taken. modprobe
 # resolves what each depends on, as a fixed list would break from one kernel to the next.
-MODULES="virtio_pci virtio_blk virtio_console virtio_net nbd zram zsmalloc lz4 lz4hc zstd lzo-rle lzo"
+MODULES="virtio_pci virtio_blk virtio_console virtio_net nbd zram zsmalloc lz4 lz4hc zstd lzo-rle
+         lzo"
 
 # From the machine: busybox's own mkswap and swapon know less (page size, discard policies).
 TOOLS="mkswap swapon swapoff blkid blkdiscard nbd-client"
@@ -35,7 +36,7 @@ digest_of_inputs() {
   local tool
   {
     cat "$KERNEL/version" "$KERNEL/packages"
-    sha256sum "$VM_IMAGES"/build-image.sh "$VM_IMAGES"/lib.sh "$VM_IMAGES"/guest/bin/* "${PROGRAMS[@]}" \
+    sha256sum "$VM_IMAGES"/{build-image,lib}.sh "$VM_IMAGES"/guest/bin/* "${PROGRAMS[@]}" \
       "$CORPUS"/*.pages.zst
     for tool in busybox $TOOLS; do sha256sum "$(find_tool "$tool")"; done
   } | sha256sum | cut -d' ' -f1
@@ -120,6 +121,7 @@ if [ "$(cat "$IMAGE/digest" 2>/dev/null)" != "$DIGEST" ]; then
   build
   rm -rf "$IMAGE"
   mv "$WORK" "$IMAGE"
-  say "guest for $(cat "$IMAGE/version"): initramfs of $(($(stat -c %s "$IMAGE/initramfs") >> 20)) MiB"
+  say "guest for $(cat "$IMAGE/version"):" \
+    "initramfs of $(($(stat -c %s "$IMAGE/initramfs") >> 20)) MiB"
 fi
 echo "$IMAGE"

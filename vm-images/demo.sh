@@ -94,15 +94,19 @@ table() {
     tenant($peak; "compr_data_size") as $compr |
     [["guest", "pool, when all was checked"],
      ["kernel", .kernel, "cswap", "\(.stats[$peak].version), \(.stats[$peak].compressor // "")"],
-     ["memory", "\(.boot.mem_kb / 1024 | floor) MiB", "pages stored", tenant($peak; "stored_pages")],
+     ["memory", "\(.boot.mem_kb / 1024 | floor) MiB",
+      "pages stored", tenant($peak; "stored_pages")],
      ["swap area", (.swap[0].kb * 1024 | mib), "their size", ($orig | mib)],
      ["workload used", $workload, "compressed to", ($compr | mib)],
      ["swapped out", "\(.pswpout) pages", "ratio", ($orig / $compr * 100 | round / 100)],
      ["swapped in", "\(.pswpin) pages", "memory used", (.stats[$peak].pool.mem_used_total | mib)],
-     ["in 64 KiB pieces", (.mthp["hugepages-64kB"].swpout // 0), "same-filled", tenant($peak; "same_pages")],
+     ["in 64 KiB pieces", (.mthp["hugepages-64kB"].swpout // 0),
+      "same-filled", tenant($peak; "same_pages")],
      ["filled at", "\(rate("fill")) MiB/s", "stored raw", tenant($peak; "huge_pages")],
-     ["checked at", "\(rate("check")) MiB/s", "trimmed, by the end", tenant("exited"; "notify_free")],
-     ["took", "\(.seconds) s (\(.accel))", "pages left at the end", tenant("exited"; "stored_pages")]] |
+     ["checked at", "\(rate("check")) MiB/s",
+      "trimmed, by the end", tenant("exited"; "notify_free")],
+     ["took", "\(.seconds) s (\(.accel))",
+      "pages left at the end", tenant("exited"; "stored_pages")]] |
     .[] | if length == 2 then [.[0], "", .[1], ""] else . end | map(tostring) | join("|")
   ' "$OUT/result.json" | while IFS='|' read -r left left_value right right_value; do
     printf '  %-17s %-24s  %-26s %s\n' "$left" "$left_value" "$right" "$right_value"
@@ -128,7 +132,8 @@ run || RUN_STATUS=$?
 echo
 table || true
 echo
-verdict "every byte came back as it was written" '.status == 0 and (.lines | any(startswith("check ")))'
+verdict "every byte came back as it was written" \
+  '.status == 0 and (.lines | any(startswith("check ")))'
 verdict "the guest really swapped" '.pswpout > 10000 and .pswpin > 10000'
 verdict "nothing in the guest's kernel log" '.kernel_log == []'
 verdict "server and guest ended as they should" '.problem == null'

@@ -50,8 +50,8 @@ refresh_lists() {
   say "reading the package list of ${SUITE_OF[$SERIES]}"
   private_apt apt-get update >"$APT_STATE/update.log" 2>&1 || {
     cat "$APT_STATE/update.log" >&2
-    die "cannot read the package list of ${SUITE_OF[$SERIES]}: is there a network, or a proxy that" \
-        "apt should know of?"
+    die "cannot read the package list of ${SUITE_OF[$SERIES]}:" \
+        "is there a network, or a proxy that apt should know of?"
   }
 }
 

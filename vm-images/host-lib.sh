@@ -2,37 +2,38 @@
 
 QEMU_PID=
 NBDKIT_PID=
-SERVER_STATUS=0
 STATS_SOCKET=
 GUEST_PROBLEM=
 
-alive() { [ -n "$1" ] && kill -0 "$1" 2>/dev/null; }
+# False for a zombie too: in a trap the shell has not collected its children yet.
+alive() {
+  local stat
+  [ -n "$1" ] && read -r stat 2>/dev/null <"/proc/$1/stat" && [[ ${stat##*) } != [ZX]* ]]
+}
 
-# Also when this script is killed: setpriv lets the kernel end QEMU with its parent, and nbdkit does
-# the same by itself.
+nap() { read -rt "$1" <> <(:) || true; }
+
+# end_process PID: asks it to end, and after 10 s makes it. Returns its status, 137 when it had to.
+end_process() {
+  local tries=0 status=0
+  kill "$1" 2>/dev/null || true
+  while alive "$1" && [ $tries -lt 200 ]; do
+    tries=$((tries + 1))
+    nap 0.05
+  done
+  kill -KILL "$1" 2>/dev/null || true
+  wait "$1" 2>/dev/null || status=$?
+  return $status
+}
+
+# When this script is killed outright, setpriv lets the kernel end QEMU with its parent, and nbdkit
+# does the same by itself.
 cleanup() {
   trap - EXIT
   trap '' INT TERM HUP
-  if alive "$QEMU_PID"; then kill -KILL "$QEMU_PID"; fi
-  stop_server
+  if [ -n "$QEMU_PID" ]; then end_process "$QEMU_PID" || true; fi
+  if [ -n "$NBDKIT_PID" ]; then end_process "$NBDKIT_PID" || true; fi
   rm -rf "$RUN"
-}
-
-stop_server() {
-  local pid=$NBDKIT_PID tries=0
-  [ -n "$pid" ] || return 0
-  NBDKIT_PID=
-  kill "$pid" 2>/dev/null || true
-  # A server that does not end when asked to is a fault to report, not to wait for.
-  while alive "$pid" && [ $tries -lt 200 ]; do
-    tries=$((tries + 1))
-    read -rt 0.05 <> <(:) || true
-  done
-  if alive "$pid"; then
-    kill -KILL "$pid"
-    GUEST_PROBLEM="nbdkit did not end within 10 s of SIGTERM"
-  fi
-  wait "$pid" || SERVER_STATUS=$?
 }
 
 start_server() {
@@ -73,7 +74,7 @@ launch_server() {
       return 1
     fi
     [ $SECONDS -lt $DEADLINE ] || die "nbdkit is not ready after $TIMEOUT s"
-    read -rt 0.05 <> <(:) || true
+    nap 0.05
   done
 }
 
@@ -116,7 +117,9 @@ ${NBD_PORT:+cswap.nbd_port=$NBD_PORT} ${GUEST_ARGS[*]} -- ${WORKLOAD[*]}"
     -chardev "pipe,id=result,path=$RUN/port"
     -device virtio-serial-pci -device virtserialport,chardev=result,name=org.cswap.result)
   case $DEVICE in
-    virtio-blk) args+=(-drive "file=$URI,format=raw,if=virtio,discard=unmap") ;;
+    # Without werror=report QEMU stops the whole guest when the pool is full (ENOSPC).
+    virtio-blk)
+      args+=(-drive "file=$URI,format=raw,if=virtio,discard=unmap,werror=report,rerror=report") ;;
     nbd) args+=(-netdev user,id=net -device virtio-net-pci,netdev=net,romfile=) ;;
   esac
   : >"$OUT/console.log"
@@ -135,7 +138,7 @@ settle() {
     if [ "$now" = "$last" ]; then same=$((same + 1)); else same=0; fi
     last=$now
     tries=$((tries + 1))
-    read -rt 0.2 <> <(:) || true
+    nap 0.2
   done
 }
 
@@ -165,8 +168,8 @@ show() {
 
 show_progress() {
   local line pool=
-  line=$(jq -r '"swap used \(.swap_used_kb / 1024 | floor) MiB, out \(.pswpout) in \(.pswpin) pages"' \
-    <<<"$1")
+  line=$(jq -r '"swap used \(.swap_used_kb / 1024 | floor) MiB, " +
+    "out \(.pswpout) in \(.pswpin) pages"' <<<"$1")
   if [ -n "$STATS_SOCKET" ]; then
     pool=$(stats 2>/dev/null | jq -r '"; pool: \([.tenants[].stored_pages] | add) pages in " +
       "\(.pool.mem_used_total / 1048576 | floor) MiB"' 2>/dev/null) || true
@@ -179,8 +182,8 @@ handle_event() {
   kind=$(jq -r '.event // empty' <<<"$event" 2>/dev/null) || return 0
   echo "$event" >>"$OUT/events.jsonl"
   case $kind in
-    boot) show "$(jq -r '"kernel \(.kernel), \(.mem_kb / 1024 | floor) MiB, up after \(.uptime_s) s"' \
-      <<<"$event")" ;;
+    boot) show "$(jq -r '"kernel \(.kernel), \(.mem_kb / 1024 | floor) MiB, " +
+      "up after \(.uptime_s) s"' <<<"$event")" ;;
     swap) show "$(jq -r '"swap on \(.device): \(.kernel)"' <<<"$event")" ;;
     progress) show_progress "$event" ;;
     check) show "$(jq -r '(if .ok then "ok      " else "FAILED  " end) + .name + "  " + .detail' \
@@ -215,16 +218,24 @@ follow_guest() {
   done
 }
 
+# QEMU has ended by itself, or is out of time. A server that crashes, or that does not end when it
+# is asked to, is a fault to report.
 stop_all() {
   local status=0
-  if alive "$QEMU_PID"; then kill -KILL "$QEMU_PID"; fi
-  # The shell's own word about a child that was killed would only confuse.
-  wait "$QEMU_PID" 2>/dev/null || status=$?
+  if alive "$QEMU_PID"; then
+    end_process "$QEMU_PID" || true
+  else
+    wait "$QEMU_PID" 2>/dev/null || status=$?
+  fi
   QEMU_PID=
   if [ $status -ne 0 ] && [ -z "$GUEST_PROBLEM" ]; then
     GUEST_PROBLEM="QEMU ended with $status: $(tail -n 1 "$OUT/qemu.log")"
   fi
-  stop_server
+  [ -n "$NBDKIT_PID" ] || return 0
+  status=0
+  end_process "$NBDKIT_PID" || status=$?
+  NBDKIT_PID=
+  [ $status -eq 0 ] || GUEST_PROBLEM=${GUEST_PROBLEM:-"nbdkit ended with $status"}
 }
 
 # Lines that a guest's kernel must not print, whatever the workload.
@@ -248,10 +259,10 @@ make_result() {
     echo '{"status":null}' >"$OUT/guest.json"
     GUEST_PROBLEM=${GUEST_PROBLEM:-the guest ended without a result}
   }
-  [ "$SERVER_STATUS" -eq 0 ] || GUEST_PROBLEM=${GUEST_PROBLEM:-nbdkit ended with $SERVER_STATUS}
   jq -c --arg problem "$GUEST_PROBLEM" --argjson stats "$stats_json" \
     --arg log "$(kernel_problems)" --arg packages "$(cat "$IMAGE/packages")" \
-    --arg accel "$ACCEL" --argjson seconds $((SECONDS - STARTED)) --slurpfile events "$OUT/events.jsonl" '
+    --arg accel "$ACCEL" --argjson seconds $((SECONDS - STARTED)) \
+    --slurpfile events "$OUT/events.jsonl" '
     del(.event) + {
       boot: ([$events[] | select(.event == "boot") | del(.event)] | first),
       swap: [$events[] | select(.event == "swap") | del(.event)],
@@ -260,7 +271,8 @@ make_result() {
       checks: [$events[] | select(.event == "check") | del(.event)],
       kernel_log: ($log | split("\n") | map(select(. != ""))),
       kernel_packages: ($packages | split("\n")),
-      accel: $accel, seconds: $seconds, problem: (if $problem == "" then null else $problem end), stats: $stats}' \
+      accel: $accel, seconds: $seconds, stats: $stats,
+      problem: (if $problem == "" then null else $problem end)}' \
     "$OUT/guest.json" >"$OUT/result.json"
   cat "$OUT/result.json"
   if [ -n "$GUEST_PROBLEM" ] && [ -z "$QUIET" ]; then

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # The tests themselves: when the pages of a guest are damaged behind its back, its check fails, says
 # which page it found, and the run ends with an error. The damage is the worst kind: pages that are
-# whole and valid, but belong elsewhere. Only the workload swaps, or the guest itself would die first.
+# whole and valid, but belong elsewhere.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
-if "$RUN_GUEST" --out "$OUT" --kernel 6.1 --mem 512 --guest memory_max=100M --at "filled=$HERE/move_pages.sh" \
+# Only the workload swaps, or the guest itself would die first.
+if "$RUN_GUEST" --out "$OUT" --kernel 6.1 --mem 512 --guest memory_max=100M \
+  --at "filled=$HERE/move_pages.sh" \
   -- usemem --verify --corpus /corpus --seed "$SEED" --hook host-sync 240m >/dev/null; then
   fail_check "damaged pages end the run with an error" "it ended well"
 fi

@@ -10,6 +10,8 @@ for series in 6.1 6.12 7; do
     *) fail_check "a kernel of series $series" "$(cat "$image/version")" ;;
   esac
 done
-if "$VM_IMAGES/build-image.sh" 5.4 >"$OUT/log" 2>&1; then fail_check "5.4 is refused" "it was not"; fi
+if "$VM_IMAGES/build-image.sh" 5.4 >"$OUT/log" 2>&1; then
+  fail_check "5.4 is refused" "it was not"
+fi
 grep -q "6.1 6.12 7" "$OUT/log" || fail_check "the refusal lists the series" "$(cat "$OUT/log")"
 finish

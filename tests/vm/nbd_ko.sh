@@ -9,5 +9,6 @@ guest --kernel 6.1 --device nbd --guest swap=off --size 512M --mem 192 \
   usemem --verify --corpus /corpus --seed "$SEED" --hook host-sync 190m
 expect "all checks in the guest passed" '(.checks | length) >= 21 and all(.checks[]; .ok)'
 expect "it swapped" '.pswpout > 5000 and .pswpin > 5000'
-expect "nbd.ko passes discards on" 'trimmed("exited") > 0 and stored("exited") <= stored("filled") / 5'
+expect "nbd.ko passes discards on" \
+  'trimmed("exited") > 0 and stored("exited") <= stored("filled") / 5'
 finish

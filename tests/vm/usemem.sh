@@ -30,7 +30,8 @@ refuses() {
   fi
 }
 
-prints "an eighth is counted for the allocation" '^9437184 bytes / [0-9]+ usecs = [0-9]+ KB/s$' -a -n 1 8m
+prints "an eighth is counted for the allocation" \
+  '^9437184 bytes / [0-9]+ usecs = [0-9]+ KB/s$' -a -n 1 8m
 prints "the time to free" '^[0-9]+ usecs to free memory$' 8m
 prints "reading again" '^read again 8388608 bytes' -Z -q -r 1 8m
 prints "a step of a page counts a word a page" '^1064960 bytes' -j 4k -u 2m 8m

@@ -12,7 +12,9 @@ fill_old_data() {
   done
 }
 
-kernel_shows() { dmesg | grep 'Adding .* swap on /dev/vda' | tail -n 1 | grep -E " $1\$| $1[^a-zA-Z]"; }
+kernel_shows() {
+  dmesg | grep 'Adding .* swap on /dev/vda' | tail -n 1 | grep -E " $1\$| $1[^a-zA-Z]"
+}
 
 check "old data is written" fill_old_data
 host-sync written
