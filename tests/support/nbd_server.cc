@@ -1,0 +1,179 @@
+#include "tests/support/nbd_server.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <stdexcept>
+
+#include "tests/support/nbd_client.h"
+
+namespace cswap::test {
+namespace {
+
+// What no log may hold: of sanitizers, of the C++ runtime, of the plugin's own checks.
+constexpr std::array<std::string_view, 5> kForbidden = {
+    "Sanitizer:", "runtime error:", "terminate called", "pure virtual", "broken invariant"};
+
+std::string http_get(const std::string& socket_path, const std::string& target) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strncpy(address.sun_path, socket_path.c_str(), sizeof address.sun_path - 1);
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  timeval patience{};
+  patience.tv_sec = kPatience.count();
+  ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  std::string reply;
+  if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) {
+    const std::string request =
+        "GET " + target + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    std::array<char, 16384> buffer;
+    ssize_t n = ::send(fd, request.data(), request.size(), MSG_NOSIGNAL);
+    while (n > 0) {
+      n = ::recv(fd, buffer.data(), buffer.size(), 0);
+      if (n > 0) reply.append(buffer.data(), static_cast<size_t>(n));
+    }
+  }
+  const int error = errno;
+  ::close(fd);
+  const size_t body = reply.find("\r\n\r\n");
+  if (!reply.starts_with("HTTP/1.1 200") || body == std::string::npos) {
+    throw std::runtime_error("GET " + target + " from " + socket_path + ": '" + reply + "', " +
+                             std::strerror(error));
+  }
+  return reply.substr(body + 4);
+}
+
+// The log without a report of leaks, if none of them is the plugin's. A suppression of the leak
+// sanitizer's would match any frame, and nbdkit's are in all of the plugin's stacks.
+std::string without_foreign_leaks(const std::string& log) {
+  const size_t begin = log.find("ERROR: LeakSanitizer: detected memory leaks");
+  if (begin == std::string::npos) return log;
+  const size_t summary = log.find("SUMMARY: AddressSanitizer:", begin);
+  if (summary == std::string::npos) return log;
+  const std::string report = log.substr(begin, summary - begin);
+  // A plugin that nbdkit has unloaded by then is unknown.
+  const bool ours = report.find("cswap") != std::string::npos ||
+                    report.find("<unknown module>") != std::string::npos;
+  if (ours) return log;
+  const size_t end = log.find('\n', summary);
+  return log.substr(0, begin) + (end == std::string::npos ? "" : log.substr(end));
+}
+
+void expect(bool holds, const std::string& what, const Stats& stats) {
+  if (!holds) throw std::runtime_error("gauges disagree: " + what + "\n" + stats.json());
+}
+
+}  // namespace
+
+std::string plugin_path() { return CSWAP_PLUGIN_PATH; }
+
+Words server_environment(const Words& added) {
+  Words environment = added;
+  const std::string runtime = CSWAP_SANITIZER_RUNTIME;
+  if (runtime.empty()) return environment;
+  const auto preload = std::find_if(environment.begin(), environment.end(), [](const auto& entry) {
+    return entry.starts_with("LD_PRELOAD=");
+  });
+  if (preload == environment.end()) {
+    environment.push_back("LD_PRELOAD=" + runtime);
+  } else {
+    *preload = "LD_PRELOAD=" + runtime + ":" + preload->substr(std::strlen("LD_PRELOAD="));
+  }
+  // The leaks that count are picked from the log: nbdkit has some of its own.
+  environment.push_back("LSAN_OPTIONS=exitcode=0");
+  environment.push_back("TSAN_OPTIONS=suppressions=" CSWAP_SUPPRESSIONS "/tsan");
+  environment.push_back("UBSAN_OPTIONS=print_stacktrace=1");
+  return environment;
+}
+
+Words nbdkit_command(const Words& options, const Words& parameters) {
+  Words command = {"nbdkit"};
+  command.insert(command.end(), options.begin(), options.end());
+  command.push_back(plugin_path());
+  command.insert(command.end(), parameters.begin(), parameters.end());
+  return command;
+}
+
+Output run_nbdkit(const Words& options, const Words& parameters) {
+  return run(nbdkit_command(options, parameters), server_environment());
+}
+
+void check_log(const std::string& log) {
+  const std::string rest = without_foreign_leaks(log);
+  for (const std::string_view forbidden : kForbidden) {
+    if (rest.find(forbidden) == std::string::npos) continue;
+    throw std::runtime_error("the server's log has '" + std::string(forbidden) + "':\n" + log);
+  }
+}
+
+uint64_t Stats::operator[](const std::string& name) const {
+  const std::string key = "\"" + name + "\":";
+  const size_t at = json_.find(key);
+  if (at == std::string::npos) throw std::runtime_error("no " + name + " in\n" + json_);
+  const char* const value = json_.c_str() + at + key.size();
+  if (std::strncmp(value, "true", 4) == 0) return 1;
+  return std::strtoull(value, nullptr, 10);
+}
+
+Stats get_stats(const std::string& socket_path) {
+  return Stats(http_get(socket_path, "/stats.json"));
+}
+
+void check_gauges(const Stats& stats) {
+  expect(stats["mem_used_total"] == stats["pool_total_size"] + stats["metadata_size"],
+         "memory used is objects and metadata", stats);
+  expect(stats["orig_data_size"] == stats["stored_pages"] * 4096, "original bytes are pages",
+         stats);
+  expect(stats["same_pages"] + stats["huge_pages"] <= stats["stored_pages"],
+         "same-filled and raw pages are stored pages", stats);
+  expect(stats["huge_pages"] * 4096 <= stats["compr_data_size"], "raw pages have all bytes", stats);
+  expect(stats["compr_data_size"] <= stats["pool_total_size"], "objects are resident", stats);
+  expect(stats["mem_used_total"] <= stats["mem_used_max"], "the peak is the peak", stats);
+  const uint64_t limit = stats["mem_limit"];
+  if (limit == 0) return;
+  expect(stats["mem_used_total"] <= limit, "memory used is within the limit", stats);
+  expect(stats["headroom"] == limit - stats["mem_used_total"], "headroom is what is left", stats);
+}
+
+NbdServer::NbdServer(const ServerOptions& options)
+    : socket_(dir_.file("nbd.sock")), stats_socket_(dir_.file("stats.sock")) {
+  Words nbdkit = {"-f", "-U", socket_, "-P", dir_.file("pid")};
+  nbdkit.insert(nbdkit.end(), options.nbdkit.begin(), options.nbdkit.end());
+  Words parameters = options.parameters;
+  if (options.stats) parameters.push_back("stats=unix:" + stats_socket_);
+  Words command = options.wrapper;
+  const Words rest = nbdkit_command(nbdkit, parameters);
+  command.insert(command.end(), rest.begin(), rest.end());
+  process_ =
+      Process(command, server_environment(options.environment), dir_.file("log"), dir_.file("log"));
+  if (!process_.wait_for_file(dir_.file("pid"))) {
+    throw std::runtime_error("nbdkit did not start:\n" + log());
+  }
+  // The file is there before the plugin's own threads are; a handshake is answered after them.
+  const NbdClient first(socket_);
+}
+
+void NbdServer::stop() {
+  process_.signal(SIGTERM);
+  const Exit exit = process_.wait();
+  const std::string said = log();
+  check_log(said);
+  if (exit.clean()) return;
+  throw std::runtime_error("nbdkit ended with code " + std::to_string(exit.code) + ", signal " +
+                           std::to_string(exit.signal) + ":\n" + said);
+}
+
+void NbdServer::kill() {
+  process_.signal(SIGKILL);
+  process_.wait();
+  check_log(log());
+}
+
+}  // namespace cswap::test
