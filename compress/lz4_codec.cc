@@ -34,9 +34,7 @@ class Lz4Codec final : public Codec {
  public:
   explicit Lz4Codec(int acceleration) : acceleration_(acceleration) {}
   [[nodiscard]] Encoding encoding() const override { return Encoding::kLz4; }
-  [[nodiscard]] std::string name() const override {
-    return "lz4:" + std::to_string(acceleration_);
-  }
+  [[nodiscard]] std::string name() const override { return "lz4:" + std::to_string(acceleration_); }
   [[nodiscard]] std::unique_ptr<CodecContext> make_context() const override {
     return std::make_unique<Lz4Context>(acceleration_);
   }

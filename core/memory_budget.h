@@ -3,12 +3,12 @@
 // Thread safety: any thread; relaxed atomics, no lock. Two threads that charge at the same moment
 // are each counted before either is admitted, so the limit holds.
 //
-// A store of a new page may fill the limit up to a reserve. A store that replaces an object may use,
-// for as long as old and new exist both, the bytes that it replaces (its credit) too; and when the
-// new object is no larger, also the reserve and whatever pages it needs (its slack): an overwrite
-// must not fail only because both exist for a moment. The reserve covers what it costs that every
-// size class then has a place free: up to two pages each.
-// So memory in use exceeds the limit by at most the credit and slack of requests in flight.
+// A store of a new page may fill the limit up to a reserve. A store that replaces an object may
+// use, for as long as old and new exist both, the bytes that it replaces (its credit) too; and when
+// the new object is no larger, also the reserve and whatever pages it needs (its slack): an
+// overwrite must not fail only because both exist for a moment. The reserve covers what it costs
+// that every size class then has a place free: up to two pages each. So memory in use exceeds the
+// limit by at most the credit and slack of requests in flight.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,8 @@ class MemoryBudget {
   MemoryBudget(uint64_t limit_bytes, uint32_t accept_percent)
       : limit_(limit_bytes),
         reserve_(std::min(limit_bytes / 32, kMaxReserveBytes)),
-        accept_below_(limit_bytes / 100 * accept_percent + limit_bytes % 100 * accept_percent / 100) {}
+        accept_below_(limit_bytes / 100 * accept_percent +
+                      limit_bytes % 100 * accept_percent / 100) {}
 
   // Who asks for memory: a page that had no object, or one whose object becomes larger, or not.
   enum class For { kNewPage, kGrowth, kReplacement };
@@ -62,7 +63,9 @@ class MemoryBudget {
 
   [[nodiscard]] uint64_t limit_bytes() const { return limit_; }
   [[nodiscard]] uint64_t used_bytes() const { return used_.load(std::memory_order_relaxed); }
-  [[nodiscard]] uint64_t used_max_bytes() const { return used_max_.load(std::memory_order_relaxed); }
+  [[nodiscard]] uint64_t used_max_bytes() const {
+    return used_max_.load(std::memory_order_relaxed);
+  }
 
  private:
   static constexpr uint64_t kMaxReserveBytes = 4ull << 20;

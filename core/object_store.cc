@@ -92,9 +92,8 @@ bool ObjectStore::allocate(Hints& hints, uint32_t object_bytes, MemoryBudget::Fo
   for (int i = 0; i < kMaxTries; ++i) {
     const Choice choice = choose(size_class, contended);
     if (choice.link == 0) return false;
-    const Take result =
-        choice.fresh ? take_fresh(choice.link - 1, size_class, purpose, at)
-                     : take(choice.link - 1, size_class, purpose, Places::kAny, at);
+    const Take result = choice.fresh ? take_fresh(choice.link - 1, size_class, purpose, at)
+                                     : take(choice.link - 1, size_class, purpose, Places::kAny, at);
     if (result == Take::kTaken) {
       hint = choice.link;
       return true;
@@ -223,9 +222,8 @@ bool ObjectStore::allocate_at_limit(Hints& hints, SizeClass size_class, MemoryBu
   release_unused_pages();
   const Choice choice = choose(size_class, 0);
   if (choice.link == 0) return false;
-  const Take result = choice.fresh
-                          ? take_fresh(choice.link - 1, size_class, purpose, at)
-                          : take(choice.link - 1, size_class, purpose, Places::kAny, at);
+  const Take result = choice.fresh ? take_fresh(choice.link - 1, size_class, purpose, at)
+                                   : take(choice.link - 1, size_class, purpose, Places::kAny, at);
   return result == Take::kTaken;
 }
 
@@ -415,8 +413,8 @@ void ObjectStore::check_cluster(ObjectCluster& cluster, int level, uint64_t* liv
   CSWAP_CHECK(used == cluster.used);
   for (uint32_t page = 0; page < kObjectClusterPages; ++page) {
     const uint64_t bit = uint64_t{1} << page;
-    const bool beyond = page * kPageBytes >=
-                        cluster_capacity(cluster.size_class) * class_bytes(cluster.size_class);
+    const bool beyond =
+        page * kPageBytes >= cluster_capacity(cluster.size_class) * class_bytes(cluster.size_class);
     const bool unused = beyond || page_is_unused(cluster, page);
     if (!unused) CSWAP_CHECK((cluster.resident & bit) != 0);
     CSWAP_CHECK(((cluster.releasable & bit) != 0) == (unused && (cluster.resident & bit) != 0));

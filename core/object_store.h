@@ -13,10 +13,10 @@
 // MemoryBudget then. For each object cluster, with its lock held:
 //   used       == bits set in its map
 //   a page with a live object on it is resident; releasable == resident pages without one
-// Pages without objects are kept for the next objects up to a small share of the arena, since giving
-// a page back and taking it again costs as much as compressing half a page; above that share, when
-// no object is left at all, and when the limit is met, they are released. A class that has filled a
-// cluster takes pages of its next one several at a time.
+// Pages without objects are kept for the next objects up to a small share of the arena, since
+// giving a page back and taking it again costs as much as compressing half a page; above that
+// share, when no object is left at all, and when the limit is met, they are released. A class that
+// has filled a cluster takes pages of its next one several at a time.
 //
 // Locks: object cluster (each ObjectCluster::lock), store (store_lock_), in this order. The store
 // lock guards the lists and is held only to move an object cluster between them.
@@ -53,7 +53,8 @@ class ObjectStore {
   [[nodiscard]] static uint64_t arena_bytes_for(uint64_t device_bytes);
 
   // A place for `bytes` (1 to kMaxObjectBytes). False when the limit or the arena cannot hold it;
-  // nothing is taken then. Takes object cluster and store locks; the caller may hold slot clusters'.
+  // nothing is taken then. Takes object cluster and store locks; the caller may hold slot
+  // clusters'.
   [[nodiscard]] bool allocate(Hints& hints, uint32_t bytes, MemoryBudget::For purpose,
                               ArenaOffset* at);
 
@@ -75,9 +76,13 @@ class ObjectStore {
   // Bytes of live objects, rounded up to their classes.
   [[nodiscard]] uint64_t live_bytes() const { return live_.load(std::memory_order_relaxed); }
   // Resident bytes of the arena, as charged.
-  [[nodiscard]] uint64_t resident_bytes() const { return resident_.load(std::memory_order_relaxed); }
+  [[nodiscard]] uint64_t resident_bytes() const {
+    return resident_.load(std::memory_order_relaxed);
+  }
   // Resident bytes of the descriptors, as charged.
-  [[nodiscard]] uint64_t metadata_bytes() const { return metadata_.load(std::memory_order_relaxed); }
+  [[nodiscard]] uint64_t metadata_bytes() const {
+    return metadata_.load(std::memory_order_relaxed);
+  }
 
   // Whether a live object that may have `object_bytes` starts at `at`. For checks.
   [[nodiscard]] bool holds(ArenaOffset at, uint32_t object_bytes);
@@ -139,8 +144,8 @@ class ObjectStore {
 
   Take take(uint32_t index, SizeClass size_class, MemoryBudget::For purpose, Places places,
             ArenaOffset* at);
-  Take take_locked(ObjectCluster& cluster, uint32_t index, MemoryBudget::For purpose,
-                   Places places, ArenaOffset* at) CSWAP_REQUIRES(cluster.lock);
+  Take take_locked(ObjectCluster& cluster, uint32_t index, MemoryBudget::For purpose, Places places,
+                   ArenaOffset* at) CSWAP_REQUIRES(cluster.lock);
   Take take_fresh(uint32_t index, SizeClass size_class, MemoryBudget::For purpose, ArenaOffset* at);
   [[nodiscard]] bool allocate_at_limit(Hints& hints, SizeClass size_class,
                                        MemoryBudget::For purpose, ArenaOffset* at);

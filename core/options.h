@@ -25,7 +25,7 @@ struct PoolOptions {
   std::shared_ptr<const Codec> codec;
   bool same_filled = true;
   bool checksum = false;
-  uint64_t mem_limit_bytes = 0;        // 0: none
+  uint64_t mem_limit_bytes = 0;  // 0: none
   uint32_t accept_threshold_percent = 90;
 };
 

@@ -22,8 +22,7 @@ class Timer {
   Timer& operator=(const Timer&) = delete;
   ~Timer() {
     const auto taken = Clock::now() - start_;
-    shard_.add_latency(operation_, static_cast<uint64_t>(
-                                       std::chrono::nanoseconds(taken).count()));
+    shard_.add_latency(operation_, static_cast<uint64_t>(std::chrono::nanoseconds(taken).count()));
   }
 
  private:
@@ -56,8 +55,7 @@ Status Pool::store(Tenant& tenant, uint64_t offset, std::span<const std::byte> d
   StatsShard& shard = tenant.shard((*lease).index());
   const Timer timer(shard, Operation::kStore);
   reconsider_limit();
-  const Status status =
-      WriteRequest(*this, tenant, *lease, offset, data.size(), data).run();
+  const Status status = WriteRequest(*this, tenant, *lease, offset, data.size(), data).run();
   if (status == Status::kOk) {
     shard.add_swpout(0, pages_touched(offset, data.size()));
   } else {
@@ -205,7 +203,8 @@ void Pool::extents(Tenant& tenant, uint64_t offset, uint64_t length, const Exten
     }
     std::bitset<kSlotClusterSlots> holes;
     const PageIndex first = SlotTable::first_page_of(index);
-    const PageIndex last{std::min(first.value + kSlotClusterSlots, tenant.size_bytes() >> kPageShift)};
+    const PageIndex last{
+        std::min(first.value + kSlotClusterSlots, tenant.size_bytes() >> kPageShift)};
     {
       SlotCluster& cluster = slots.cluster(index);
       const Guard guard(cluster.lock);

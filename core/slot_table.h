@@ -71,7 +71,9 @@ class SlotTable {
   void settle(SlotCluster& cluster, Index index) CSWAP_REQUIRES(cluster.lock);
 
   // Resident bytes of table and descriptors, as charged.
-  [[nodiscard]] uint64_t resident_bytes() const { return resident_.load(std::memory_order_relaxed); }
+  [[nodiscard]] uint64_t resident_bytes() const {
+    return resident_.load(std::memory_order_relaxed);
+  }
 
   // Aborts when an invariant above is broken. No other thread may be using the table.
   void check_invariants();

@@ -44,12 +44,12 @@ enum class Operation : uint32_t { kStore, kLoad, kDiscard, kCount };
 template <typename Enum>
 inline constexpr size_t kEnumCount = static_cast<size_t>(Enum::kCount);
 
-inline constexpr std::array<const char*, kEnumCount<Operation>> kOperationNames = {
-    "store", "load", "discard"};
+inline constexpr std::array<const char*, kEnumCount<Operation>> kOperationNames = {"store", "load",
+                                                                                   "discard"};
 
 // Upper bounds of the latency buckets, in nanoseconds; one more bucket takes all above the last.
 inline constexpr std::array<uint64_t, 12> kLatencyBoundsNs = {
-    10'000,    20'000,    50'000,    100'000,    200'000,    500'000,
+    10'000,    20'000,    50'000,    100'000,    200'000,     500'000,
     1'000'000, 2'000'000, 5'000'000, 10'000'000, 100'000'000, 1'000'000'000};
 
 struct LatencySnapshot {
@@ -132,7 +132,7 @@ struct PoolSnapshot {
   uint64_t headroom = 0;         // bytes that may still be used before the limit; limit - used
   bool limit_reached = false;    // refusing new pages until below accept_threshold
   uint64_t pages_compacted = 0;
-  uint64_t workers = 0;          // request contexts made so far
+  uint64_t workers = 0;  // request contexts made so far
   std::vector<TenantSnapshot> tenants;
 };
 

@@ -6,11 +6,11 @@
 
 namespace cswap {
 
-enum class [[nodiscard]] Status {
-  kOk,
-  kNoSpace,   // the memory limit, or the arena, cannot hold the request: ENOSPC
-  kNoMemory,  // a resource beside the pool's memory was refused: ENOMEM
-  kDamaged,   // a page cannot be produced: EIO
+enum class [[nodiscard]] Status{
+    kOk,
+    kNoSpace,   // the memory limit, or the arena, cannot hold the request: ENOSPC
+    kNoMemory,  // a resource beside the pool's memory was refused: ENOMEM
+    kDamaged,   // a page cannot be produced: EIO
 };
 
 [[nodiscard]] constexpr int to_errno(Status status) {

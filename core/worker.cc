@@ -6,7 +6,9 @@
 namespace cswap {
 
 Worker::Worker(uint32_t index, const Codec& codec)
-    : index_(index), mapping_(sizeof(Scratch), "a request's scratch"), codec_(codec.make_context()) {}
+    : index_(index),
+      mapping_(sizeof(Scratch), "a request's scratch"),
+      codec_(codec.make_context()) {}
 
 WorkerPool::WorkerPool(const Codec& codec, uint32_t initial) : codec_(codec) {
   for (uint32_t i = 0; i < initial; ++i) {

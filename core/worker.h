@@ -87,7 +87,7 @@ class WorkerPool {
   const Codec& codec_;
   std::array<std::atomic<Worker*>, kMaxWorkers> workers_{};
   std::atomic<uint32_t> made_{0};
-  std::atomic<uint64_t> idle_{0};  // low half: index + 1 of the top, high half: changes so far
+  std::atomic<uint64_t> idle_{0};     // low half: index + 1 of the top, high half: changes so far
   std::atomic<uint32_t> returns_{0};  // awaited by takers that found nothing
 };
 

@@ -19,8 +19,8 @@ constexpr std::string_view kKeys =
     "mlock";
 
 std::string refuse(std::string_view key, std::string_view value, std::string_view accepted) {
-  return std::string(key) + ": '" + std::string(value) + "' is not accepted: " +
-         std::string(accepted);
+  return std::string(key) + ": '" + std::string(value) +
+         "' is not accepted: " + std::string(accepted);
 }
 
 std::string set_switch(std::string_view key, std::string_view value, bool* to) {

@@ -49,9 +49,8 @@ bool is_locked() {
 std::string limit_message(int error) {
   rlimit limit{};
   getrlimit(RLIMIT_MEMLOCK, &limit);
-  const std::string value = limit.rlim_cur == RLIM_INFINITY
-                                ? "unlimited"
-                                : std::to_string(limit.rlim_cur >> 10) + " KiB";
+  const std::string value =
+      limit.rlim_cur == RLIM_INFINITY ? "unlimited" : std::to_string(limit.rlim_cur >> 10) + " KiB";
   return "mlock: the server's memory cannot be locked: " + std::string(std::strerror(error)) +
          "; the limit on locked memory RLIMIT_MEMLOCK is " + value +
          " and counts reserved address space too: make it unlimited (ulimit -l unlimited, or "
@@ -60,7 +59,8 @@ std::string limit_message(int error) {
 
 // Address space of locked memory counts against the limit whether it is touched or not.
 std::string try_reserve(uint64_t bytes) {
-  void* const at = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* const at =
+      mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED) return limit_message(errno);
   munmap(at, bytes);
   return "";
@@ -125,7 +125,8 @@ void release_zero_pages() {
                           std::memcmp(at, kZeroes.data(), kPageBytes) == 0;
       if (unused) continue;
       if (page > first) {
-        madvise(range.begin + first * kPageBytes, (page - first) * kPageBytes, MADV_DONTNEED_LOCKED);
+        madvise(range.begin + first * kPageBytes, (page - first) * kPageBytes,
+                MADV_DONTNEED_LOCKED);
       }
       first = page + 1;
     }

@@ -37,10 +37,10 @@ int report(const std::string& message) {
 
 int report(const char* operation, uint64_t offset, Status status) {
   if (status == Status::kOk) return 0;
-  const char* const why =
-      status == Status::kNoSpace    ? "the pool is at its memory limit (mem_limit)"
-      : status == Status::kDamaged  ? "a stored page is damaged (see decompress_fail)"
-                                    : "out of memory";
+  const char* const why = status == Status::kNoSpace ? "the pool is at its memory limit (mem_limit)"
+                          : status == Status::kDamaged
+                              ? "a stored page is damaged (see decompress_fail)"
+                              : "out of memory";
   // A full pool refuses every write until there is room: once in the log of each is for debugging.
   if (status == Status::kNoSpace) {
     nbdkit_debug("%s at %" PRIu64 ": %s", operation, offset, why);
@@ -182,8 +182,7 @@ int cswap_pwrite(void* handle, const void* buffer, uint32_t count, uint64_t offs
 
 int cswap_zero(void* handle, uint32_t count, uint64_t offset, uint32_t) {
   return guard_callback("zero", -1, [&] {
-    return report("zero", offset,
-                  server->pool->zero(*static_cast<Tenant*>(handle), offset, count));
+    return report("zero", offset, server->pool->zero(*static_cast<Tenant*>(handle), offset, count));
   });
 }
 

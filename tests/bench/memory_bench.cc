@@ -60,7 +60,8 @@ int main(int argc, char** argv) {
   const uint64_t fill_pages = std::max<uint64_t>(fill_mib << 20 >> kPageShift, 1);
   (void)corpus_pages();
   std::printf("%-8s %9s %11s %11s %11s %11s %8s %12s %12s %10s\n", "codec", "pages", "orig MiB",
-              "compr MiB", "used MiB", "RSS MiB", "ratio", "used/compr", "less 8B/page", "RSS/used");
+              "compr MiB", "used MiB", "RSS MiB", "ratio", "used/compr", "less 8B/page",
+              "RSS/used");
   for (const char* const codec : {"lz4", "zstd"}) {
     measure(codec, corpus_pages().size());
     measure(codec, fill_pages);

@@ -70,10 +70,10 @@ void bare_lz4_load(benchmark::State& state) {
   std::vector<Packed> packed(corpus_pages().size());
   for (size_t i = 0; i < packed.size(); ++i) {
     packed[i].bytes.resize(LZ4_compressBound(kPageBytes));
-    packed[i].length = static_cast<size_t>(LZ4_compress_default(
-        reinterpret_cast<const char*>(corpus_pages()[i].data()),
-        reinterpret_cast<char*>(packed[i].bytes.data()), kPageBytes,
-        static_cast<int>(packed[i].bytes.size())));
+    packed[i].length = static_cast<size_t>(
+        LZ4_compress_default(reinterpret_cast<const char*>(corpus_pages()[i].data()),
+                             reinterpret_cast<char*>(packed[i].bytes.data()), kPageBytes,
+                             static_cast<int>(packed[i].bytes.size())));
   }
   Page page;
   per_page(state, [&](size_t i) {
