@@ -11,15 +11,22 @@ Worker::Worker(uint32_t index, const Codec& codec)
       codec_(codec.make_context()) {}
 
 WorkerPool::WorkerPool(const Codec& codec, uint32_t initial) : codec_(codec) {
-  for (uint32_t i = 0; i < initial; ++i) {
-    const auto index = made_.load(std::memory_order_relaxed);
-    workers_[index].store(new Worker(index, codec), std::memory_order_relaxed);
-    made_.store(index + 1, std::memory_order_release);
-    give_back(*workers_[index].load(std::memory_order_relaxed));
+  try {
+    for (uint32_t i = 0; i < initial; ++i) {
+      const auto index = made_.load(std::memory_order_relaxed);
+      workers_[index].store(new Worker(index, codec), std::memory_order_relaxed);
+      made_.store(index + 1, std::memory_order_release);
+      give_back(*workers_[index].load(std::memory_order_relaxed));
+    }
+  } catch (...) {
+    delete_workers();
+    throw;
   }
 }
 
-WorkerPool::~WorkerPool() {
+WorkerPool::~WorkerPool() { delete_workers(); }
+
+void WorkerPool::delete_workers() {
   for (auto& worker : workers_) delete worker.load(std::memory_order_relaxed);
 }
 

@@ -83,6 +83,7 @@ class WorkerPool {
   void give_back(Worker& worker);
   Worker* pop_idle();
   Worker* make();
+  void delete_workers();
 
   const Codec& codec_;
   std::array<std::atomic<Worker*>, kMaxWorkers> workers_{};
