@@ -49,9 +49,9 @@ template <LockRank rank>
 class CSWAP_CAPABILITY("mutex") Mutex {
  public:
   void lock() CSWAP_ACQUIRE() {
+    LockOrder::acquired(rank, this);  // before it may wait for ever, as for a lock it holds
     uint32_t expected = kFree;
     if (!word_.compare_exchange_strong(expected, kHeld, std::memory_order_acquire)) lock_slow();
-    LockOrder::acquired(rank, this);
   }
 
   [[nodiscard]] bool try_lock() CSWAP_TRY_ACQUIRE(true) {
