@@ -56,8 +56,8 @@ size_t round_trip(CodecContext& codec, const test::Page& page, size_t room) {
   return length;
 }
 
-const std::array<const char*, 6> kNames = {"lz4", "lz4:17", "lz4:65537", "zstd", "zstd:-5",
-                                           "zstd:19"};
+const std::array<const char*, 6> kNames = {"lz4",  "lz4:17",  "lz4:65537",
+                                           "zstd", "zstd:-5", "zstd:19"};
 
 TEST_CASE("the corpus comes back from every codec and shrinks") {
   for (const std::string name : kNames) {
@@ -103,8 +103,8 @@ TEST_CASE("pages from zeros to random are stored with their exact length or raw"
     std::array<bool, 2> near_cut_off{};
     for (int i = 0; i < 50'000; ++i) {
       // Half of all near the amount of entropy whose result is as long as the cut-off.
-      const size_t entropy = i % 2 == 0 ? random.below(kPageBytes + 1)
-                                        : kPageBytes - random.below(96);
+      const size_t entropy =
+          i % 2 == 0 ? random.below(kPageBytes + 1) : kPageBytes - random.below(96);
       const test::Page page = page_with_entropy(entropy, random());
       std::array<std::byte, kMaxCompressedBytes> out;
       const size_t length = context->compress(page, out);
@@ -181,11 +181,37 @@ TEST_CASE("the accepted names of codecs are those that kAcceptedCodecs lists") {
 TEST_CASE("every other text is no codec") {
   using namespace std::string_view_literals;
   constexpr std::string_view kRefused[] = {
-      "",          "lz",       "LZ4",      " lz4",      "lz4 ",     "lz4:",      "lz4:0",
-      "lz4:-1",    "lz4:65538", "lz4:1x",  "lz4:+1",    "lz4: 1",   "lz4:1:2",   "lz4:99999999999",
-      "zstd:",     "zstd:0",   "zstd:23",  "zstd:-131073", "zstd:3.0", "zstd:0x3", "zstd:-",
-      "zstd:\0"sv, "zstd\0"sv, "none:",    "none:1",    "zlib",     ":",         ":1",
-      "zstd:9223372036854775808", "zstd:-99999999999", "lz4hc",
+      "",
+      "lz",
+      "LZ4",
+      " lz4",
+      "lz4 ",
+      "lz4:",
+      "lz4:0",
+      "lz4:-1",
+      "lz4:65538",
+      "lz4:1x",
+      "lz4:+1",
+      "lz4: 1",
+      "lz4:1:2",
+      "lz4:99999999999",
+      "zstd:",
+      "zstd:0",
+      "zstd:23",
+      "zstd:-131073",
+      "zstd:3.0",
+      "zstd:0x3",
+      "zstd:-",
+      "zstd:\0"sv,
+      "zstd\0"sv,
+      "none:",
+      "none:1",
+      "zlib",
+      ":",
+      ":1",
+      "zstd:9223372036854775808",
+      "zstd:-99999999999",
+      "lz4hc",
   };
   for (const std::string_view text : kRefused) {
     CAPTURE(std::string(text));
@@ -207,8 +233,7 @@ TEST_CASE("one codec serves many threads, each with its own context") {
           const test::Page& page = test::corpus_pages()[i];
           const size_t length = context->compress(page, out);
           if (length == 0) continue;
-          wrong += !context->decompress(std::span(out).first(length), restored) ||
-                   restored != page;
+          wrong += !context->decompress(std::span(out).first(length), restored) || restored != page;
         }
       });
     }

@@ -29,8 +29,8 @@ std::array<PageKind, kRun> ordering_of(uint64_t number) {
 
 // O13. A cursor that stops at one kind of page shifts all that follow it.
 TEST_CASE("one request over every ordering of four page kinds reads and writes each in its place") {
-  constexpr uint64_t kOrderings = test::kPageKinds * test::kPageKinds * test::kPageKinds *
-                                  test::kPageKinds;
+  constexpr uint64_t kOrderings =
+      test::kPageKinds * test::kPageKinds * test::kPageKinds * test::kPageKinds;
   for (const std::string codec : {"lz4", "zstd"}) {
     ModelDevice device(options_for(codec), kDevicePages);
     for (uint64_t number = 0; number < kOrderings; ++number) {

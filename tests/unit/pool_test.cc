@@ -44,8 +44,8 @@ TEST_CASE("a request of any alignment inside three pages changes exactly its byt
             REQUIRE(device.make(i, static_cast<PageKind>(seed % test::kPageKinds), seed) ==
                     Status::kOk);
           }
-          const auto data = test::bytes_of(std::array{test::random_page(seed), Page{},
-                                                      test::stamped_page(seed, 1)});
+          const auto data = test::bytes_of(
+              std::array{test::random_page(seed), Page{}, test::stamped_page(seed, 1)});
           if (operation == 0) {
             REQUIRE(device.store(offset, std::span(data).first(to - from)) == Status::kOk);
           } else if (operation == 1) {
@@ -139,9 +139,8 @@ TEST_CASE("extents stop when the visitor has seen enough") {
     REQUIRE(device.store_page(i, test::stamped_page(i, 1)) == Status::kOk);
   }
   int calls = 0;
-  device.pool().extents(device.tenant(), 0, 8 * kPageBytes, [&](uint64_t, uint64_t, bool) {
-    return ++calls < 3;
-  });
+  device.pool().extents(device.tenant(), 0, 8 * kPageBytes,
+                        [&](uint64_t, uint64_t, bool) { return ++calls < 3; });
   CHECK(calls == 3);
 }
 

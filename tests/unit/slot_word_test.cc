@@ -23,8 +23,8 @@ TEST_CASE("an empty word is all zero and reads as zeroes") {
 
 TEST_CASE("a fill that sign extension from bit 60 restores is kept in the word") {
   const uint64_t limit = uint64_t{1} << 60;
-  for (const uint64_t fill : {uint64_t{0}, uint64_t{1}, limit - 1, ~uint64_t{0}, -limit,
-                              uint64_t{0x0f0f0f0f0f0f0f0f}}) {
+  for (const uint64_t fill :
+       {uint64_t{0}, uint64_t{1}, limit - 1, ~uint64_t{0}, -limit, uint64_t{0x0f0f0f0f0f0f0f0f}}) {
     const auto word = SlotWord::same(fill);
     REQUIRE(word.has_value());
     CHECK(word->state() == State::kSame);
