@@ -109,7 +109,7 @@ table() {
       "pages left at the end", tenant("exited"; "stored_pages")]] |
     .[] | if length == 2 then [.[0], "", .[1], ""] else . end | map(tostring) | join("|")
   ' "$OUT/result.json" | while IFS='|' read -r left left_value right right_value; do
-    printf '  %-17s %-24s  %-26s %s\n' "$left" "$left_value" "$right" "$right_value"
+    printf '  %-17s %-27s  %-22s %s\n' "$left" "$left_value" "$right" "$right_value"
   done
 }
 

@@ -25,7 +25,6 @@ fail_check() {
 
 # expect NAME JQ-EXPRESSION: over the result, in which `stats` has the server's, by sync point.
 expect() {
-  local value
   if jq -e "$JQ_HELPERS $2" "$OUT/result.json" >/dev/null 2>&1; then
     echo "ok: $1"
   else
