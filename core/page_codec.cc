@@ -66,7 +66,8 @@ bool decode_page(const PoolOptions& options, CodecContext& codec, SlotWord word,
     return true;
   }
   // A word that no encoder makes, or more than there is, would be read beyond the object.
-  if (!word.has_object() || stored_bytes(options, word.object_bytes()) > object.size()) return false;
+  if (!word.has_object() || stored_bytes(options, word.object_bytes()) > object.size())
+    return false;
   const auto content = object.first(word.object_bytes());
   if (options.checksum) {
     uint64_t checksum;

@@ -8,9 +8,8 @@ namespace cswap {
 
 enum class [[nodiscard]] Status{
     kOk,
-    kNoSpace,   // the memory limit, or the arena, cannot hold the request: ENOSPC
-    kNoMemory,  // a resource beside the pool's memory was refused: ENOMEM
-    kDamaged,   // a page cannot be produced: EIO
+    kNoSpace,  // the memory limit, or the arena, cannot hold the request: ENOSPC
+    kDamaged,  // a page cannot be produced: EIO
 };
 
 [[nodiscard]] constexpr int to_errno(Status status) {
@@ -19,8 +18,6 @@ enum class [[nodiscard]] Status{
       return 0;
     case Status::kNoSpace:
       return ENOSPC;
-    case Status::kNoMemory:
-      return ENOMEM;
     case Status::kDamaged:
       return EIO;
   }

@@ -1,6 +1,7 @@
 // The nbdkit callbacks, in the order of the server's life: configuration, start, connection, data,
 // end. Each only forwards; the pool does the work.
 
+#include <atomic>
 #include <cinttypes>
 #include <cstdio>
 #include <memory>
@@ -35,20 +36,32 @@ int report(const std::string& message) {
   return -1;
 }
 
+// Whether the last write met the limit. A full pool refuses every new page until there is room:
+// one line in the log tells of it, not one for each page.
+std::atomic<bool> was_full{false};
+
 int report(const char* operation, uint64_t offset, Status status) {
-  if (status == Status::kOk) return 0;
-  const char* const why = status == Status::kNoSpace ? "the pool is at its memory limit (mem_limit)"
-                          : status == Status::kDamaged
-                              ? "a stored page is damaged (see decompress_fail)"
-                              : "out of memory";
-  // A full pool refuses every write until there is room: once in the log of each is for debugging.
   if (status == Status::kNoSpace) {
-    nbdkit_debug("%s at %" PRIu64 ": %s", operation, offset, why);
-  } else {
-    nbdkit_error("%s at %" PRIu64 ": %s", operation, offset, why);
+    if (!was_full.exchange(true, std::memory_order_relaxed)) {
+      nbdkit_error("%s at %" PRIu64
+                   ": the pool is at its memory limit: writes of new pages fail with ENOSPC until "
+                   "pages are trimmed; raise mem_limit if that is too small",
+                   operation, offset);
+    }
+  } else if (status == Status::kDamaged) {
+    nbdkit_error("%s at %" PRIu64 ": a stored page is damaged (counted in decompress_fail)",
+                 operation, offset);
   }
+  if (status == Status::kOk) return 0;
   nbdkit_set_error(to_errno(status));
   return -1;
+}
+
+int report_write(const char* operation, uint64_t offset, Status status) {
+  if (status == Status::kOk && was_full.load(std::memory_order_relaxed)) {
+    was_full.store(server->pool->limit_reached(), std::memory_order_relaxed);
+  }
+  return report(operation, offset, status);
 }
 
 // ---- configuration
@@ -174,15 +187,16 @@ int cswap_pread(void* handle, void* buffer, uint32_t count, uint64_t offset, uin
 
 int cswap_pwrite(void* handle, const void* buffer, uint32_t count, uint64_t offset, uint32_t) {
   return guard_callback("pwrite", -1, [&] {
-    return report("write", offset,
-                  server->pool->store(*static_cast<Tenant*>(handle), offset,
-                                      {static_cast<const std::byte*>(buffer), count}));
+    return report_write("write", offset,
+                        server->pool->store(*static_cast<Tenant*>(handle), offset,
+                                            {static_cast<const std::byte*>(buffer), count}));
   });
 }
 
 int cswap_zero(void* handle, uint32_t count, uint64_t offset, uint32_t) {
   return guard_callback("zero", -1, [&] {
-    return report("zero", offset, server->pool->zero(*static_cast<Tenant*>(handle), offset, count));
+    return report_write("zero", offset,
+                        server->pool->zero(*static_cast<Tenant*>(handle), offset, count));
   });
 }
 
