@@ -46,7 +46,8 @@ refresh_lists() {
   [ -r "$KEYRING" ] || die "$KEYRING is missing: install debian-archive-keyring"
   mkdir -p "$APT_STATE/lists/partial" "$APT_STATE/cache/archives/partial" "$APT_STATE/none"
   : >"$APT_STATE/status"
-  echo "deb [signed-by=$KEYRING] $mirror ${SUITE_OF[$SERIES]} main" >"$APT_STATE/sources.list"
+  printf '%s [signed-by=%s] %s %s main\n' deb "$KEYRING" "$mirror" "${SUITE_OF[$SERIES]}" \
+    >"$APT_STATE/sources.list"
   say "reading the package list of ${SUITE_OF[$SERIES]}"
   private_apt apt-get update >"$APT_STATE/update.log" 2>&1 || {
     cat "$APT_STATE/update.log" >&2
