@@ -1,0 +1,90 @@
+// The server's real memory, as the kernel counts it.
+#include <doctest/doctest.h>
+
+#include "tests/integration/helpers.h"
+
+namespace cswap::test {
+namespace {
+
+constexpr uint64_t kFill = scaled(256, 64) * kMiB;
+constexpr uint64_t kFillKiB = kFill / kKiB;
+// What buffers of requests and the allocator's own may add.
+constexpr uint64_t kSlackKiB = 16 * 1024;
+
+void fill_device(NbdClient& client) {
+  for (uint64_t at = 0; at < kFill; at += kMiB) {
+    REQUIRE(client.write(at, random_bytes(kMiB, at)) == 0);
+  }
+}
+
+// Of sanitizers, shadow memory is resident too and does not fall.
+TEST_SUITE_BEGIN("memory" * doctest::skip(kSanitized));
+
+TEST_CASE("resident memory falls when the device is trimmed") {
+  ServerOptions options;
+  options.parameters = {"1G"};
+  NbdServer server(options);
+  {
+    NbdClient client(server.socket());
+    REQUIRE(client.write(kFill, random_bytes(kMiB, 1)) == 0);
+    const uint64_t before = server.status("VmRSS");
+    fill_device(client);
+    const uint64_t full = server.status("VmRSS");
+    CHECK(full >= before + kFillKiB);
+    // Within a tenth of what the statistics say.
+    CHECK((full - before) * kKiB <= server.stats()["mem_used_total"] / 10 * 11 + 8 * kMiB);
+    REQUIRE(client.trim(0, kFill) == 0);
+    CHECK(server.status("VmRSS") <= before + kSlackKiB);
+  }
+  server.stop();
+}
+
+TEST_CASE("resident memory falls by what a part of a trim covers") {
+  ServerOptions options;
+  options.parameters = {"1G"};
+  NbdServer server(options);
+  {
+    NbdClient client(server.socket());
+    fill_device(client);
+    const uint64_t full = server.status("VmRSS");
+    REQUIRE(client.trim(0, kFill / 2) == 0);
+    CHECK(server.status("VmRSS") <= full - kFillKiB / 2 + kSlackKiB);
+    // Every other slot cluster of the rest.
+    for (uint64_t at = kFill / 2; at < kFill; at += 4 * kMiB) {
+      REQUIRE(client.trim(at, 2 * kMiB) == 0);
+    }
+    CHECK(server.status("VmRSS") <= full - kFillKiB / 4 * 3 + kSlackKiB);
+    CHECK(client.read(kFill - kMiB, kMiB) == random_bytes(kMiB, kFill - kMiB));
+  }
+  server.stop();
+}
+
+TEST_CASE("resident memory falls when data is overwritten by what compresses") {
+  ServerOptions options;
+  options.parameters = {"1G"};
+  NbdServer server(options);
+  {
+    NbdClient client(server.socket());
+    REQUIRE(client.write(kFill, random_bytes(kMiB, 1)) == 0);
+    const uint64_t before = server.status("VmRSS");
+    fill_device(client);
+    CHECK(server.status("VmRSS") >= before + kFillKiB);
+    for (uint64_t at = 0; at < kFill; at += kMiB) {
+      REQUIRE(client.write(at, Bytes(kMiB, std::byte{7})) == 0);
+    }
+    const Stats stats = server.stats();
+    CAPTURE(stats.json());
+    // The store keeps a sixteenth of its pages for the objects to come, until a discard.
+    CHECK(server.status("VmRSS") <= before + kFillKiB / 16 + kSlackKiB);
+    CHECK(stats["same_pages"] == kFill / kPageBytes);
+    CHECK(stats["pool_total_size"] <= kFill / 16 + 4 * kMiB);
+    REQUIRE(client.trim(0, kFill) == 0);
+    CHECK(server.stats()["pool_total_size"] <= 2 * kMiB);
+  }
+  server.stop();
+}
+
+TEST_SUITE_END();
+
+}  // namespace
+}  // namespace cswap::test
