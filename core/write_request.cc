@@ -80,8 +80,10 @@ Status WriteRequest::prepare() {
   }
   // Where nothing is to be published no lock is needed, and none of a slot cluster that holds
   // nothing may be taken: its descriptor would become resident.
-  const auto kept = std::ranges::remove_if(edges(), &Edge::already_zero);
-  edge_count_ -= static_cast<uint32_t>(kept.size());
+  const auto all = edges();
+  const auto kept =
+      std::remove_if(all.begin(), all.end(), [](const Edge& edge) { return edge.already_zero; });
+  edge_count_ = static_cast<uint32_t>(kept - all.begin());
   return Status::kOk;
 }
 
