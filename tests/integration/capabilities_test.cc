@@ -41,7 +41,7 @@ void check_nbdinfo(const Words& nbdkit_options, const Words& expected) {
   CAPTURE(output.out);
   CHECK(output.exit.clean());
   for (const std::string& line : expected) {
-    CAPTURE(line);
+    CAPTURE(std::string(line));
     CHECK(contains(output.out, line));
   }
   server.stop();

@@ -79,7 +79,7 @@ void contend(const Words& switches, uint64_t writes) {
   const Stats stats = server.stats();
   for (const char* gauge : {"stored_pages", "same_pages", "huge_pages", "compr_data_size",
                             "pool_total_size", "decompress_fail"}) {
-    CAPTURE(gauge);
+    CAPTURE(std::string(gauge));
     CHECK(stats[gauge] == 0);
   }
   CHECK(stats["mem_used_total"] == stats["metadata_size"]);

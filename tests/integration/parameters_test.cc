@@ -212,7 +212,7 @@ TEST_CASE("--dump-plugin names version, compressors and page size, and binds not
        {"name=cswap\n", "cswap_version=", "cswap_compressors=lz4 zstd none\n",
         "cswap_page_size=4096\n", "cswap_min_size=65536\n", "cswap_max_size=17592186044416\n",
         "thread_model=parallel\n", "has_pread=1\n", "has_extents=1\n", "magic_config_key=size\n"}) {
-    CAPTURE(line);
+    CAPTURE(std::string(line));
     CHECK(contains(output.out, line));
   }
 }
@@ -222,7 +222,7 @@ TEST_CASE("--help names every parameter") {
   CHECK(output.exit.clean());
   for (const char* key : {"size=", "compressor=", "same_filled=", "mem_limit=", "accept_threshold=",
                           "checksum=", "stats=", "stats_public=", "mlock="}) {
-    CAPTURE(key);
+    CAPTURE(std::string(key));
     CHECK(contains(output.out, key));
   }
 }
