@@ -8,6 +8,7 @@
 
 #include "core/page_codec.h"
 #include "tests/support/corpus.h"
+#include "tests/support/resident.h"
 
 namespace cswap {
 namespace {
@@ -101,7 +102,8 @@ TEST_CASE("pages from zeros to random are stored with their exact length or raw"
     const auto context = parse_codec(name)->make_context();
     int raw = 0;
     std::array<bool, 2> near_cut_off{};
-    for (int i = 0; i < 50'000; ++i) {
+    const int pages = test::kUnderSanitizer ? 5'000 : 50'000;
+    for (int i = 0; i < pages; ++i) {
       // Half of all near the amount of entropy whose result is as long as the cut-off.
       const size_t entropy =
           i % 2 == 0 ? random.below(kPageBytes + 1) : kPageBytes - random.below(96);

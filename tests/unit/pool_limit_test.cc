@@ -163,7 +163,7 @@ TEST_CASE("a request over untouched slot clusters that fails gives their table p
 }
 
 TEST_CASE("at the limit pages may be overwritten for ever, one by one and many at once") {
-  for (const std::string codec : {"lz4", "zstd"}) {
+  for (const std::string& codec : test::codecs_to_try({"lz4", "zstd"})) {
     for (const bool checksum : {false, true}) {
       CAPTURE(codec);
       CAPTURE(checksum);
@@ -218,7 +218,7 @@ TEST_CASE("when no page can grow any more hardly any is refused its like") {
 
 TEST_CASE("the pool stays within the limit and right under random requests that often fail") {
   Random random(test::test_seed());
-  for (const std::string codec : {"lz4", "zstd"}) {
+  for (const std::string& codec : test::codecs_to_try({"lz4", "zstd"})) {
     for (const uint64_t limit : {kMinMemLimitBytes, kMiB}) {
       CAPTURE(codec);
       CAPTURE(limit);

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "tests/support/model_device.h"
+#include "tests/support/resident.h"
 
 namespace cswap {
 namespace {
@@ -31,7 +32,7 @@ std::array<PageKind, kRun> ordering_of(uint64_t number) {
 TEST_CASE("one request over every ordering of four page kinds reads and writes each in its place") {
   constexpr uint64_t kOrderings =
       test::kPageKinds * test::kPageKinds * test::kPageKinds * test::kPageKinds;
-  for (const std::string codec : {"lz4", "zstd"}) {
+  for (const std::string& codec : test::codecs_to_try({"lz4", "zstd"})) {
     ModelDevice device(options_for(codec), kDevicePages);
     for (uint64_t number = 0; number < kOrderings; ++number) {
       CAPTURE(codec);
@@ -116,7 +117,7 @@ class PartialWrites {
 };
 
 TEST_CASE("a write of a part of a page takes it from every state to every other, alone") {
-  for (const std::string codec : {"lz4", "zstd"}) {
+  for (const std::string& codec : test::codecs_to_try({"lz4", "zstd"})) {
     for (const bool checksum : {false, true}) {
       PartialWrites writes(options_for(codec, checksum));
       for (size_t start = 0; start < test::kPageKinds; ++start) {

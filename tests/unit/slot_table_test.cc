@@ -100,6 +100,7 @@ TEST_CASE("a word set after another request settled the reservation is charged")
 }
 
 TEST_CASE("emptying words of a slot cluster that holds nothing makes no memory resident") {
+  if (test::kUnderSanitizer) return;  // what they keep for each page touched is resident too
   constexpr uint64_t kClusters = 2048;
   Table table(kSlotClusterSlots * kClusters);
   for (SlotTable::Index index = 0; index < kClusters; ++index) {
