@@ -190,6 +190,7 @@ TEST_CASE("at the limit pages may be overwritten for ever, one by one and many a
 }
 
 TEST_CASE("when no page can grow any more hardly any is refused its like") {
+  if (test::kUnderTsan) return;  // long, and of one thread
   constexpr uint64_t kLimit = 32 * kMiB;
   for (const bool checksum : {false, true}) {
     CAPTURE(checksum);
