@@ -71,6 +71,7 @@ std::string to_bytes(const Answer& answer, unsigned version, bool keep_alive, bo
   response.content_length(answer.body.size());
   response.keep_alive(keep_alive);
   std::ostringstream head;
+  head.exceptions(std::ios::badbit);  // a stream without it swallows bad_alloc and cuts the head
   head << response.base();
   std::string bytes = std::move(head).str();
   if (with_body) bytes += answer.body;
@@ -115,16 +116,15 @@ void HttpSession::parse_head() {
   const size_t n = parser_->beast.put(boost::asio::buffer(pending_), error);
   pending_.erase(0, n);
   head_bytes_ += n;
-  if (error == http::error::need_more) {
-    // Beast's limit holds for the request line and for the fields apart, this one for both.
-    if (head_bytes_ + pending_.size() >= limits_.head_bytes) refuse(431);
-  } else if (error == http::error::header_limit) {
+  if (error == http::error::need_more) return;
+  if (error == http::error::header_limit) {
     refuse(431);
   } else if (error == http::error::body_limit) {
     refuse(413);
   } else if (error) {
     refuse(400);
   } else if (head_bytes_ > limits_.head_bytes) {
+    // Beast's limit holds for the request line and for the fields apart, this one for both.
     refuse(431);
   } else {
     begin_body();

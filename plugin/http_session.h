@@ -36,7 +36,7 @@ enum class HttpState {
   kReply,  // a reply is due: call reply()
 };
 
-// Not thread safe. Memory is bounded: one head, and what one receive() brought.
+// Not thread safe. Memory is bounded: twice a head's limit, and what one receive() brought.
 class HttpSession {
  public:
   explicit HttpSession(const HttpLimits& limits);

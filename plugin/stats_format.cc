@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <sstream>
 #include <string_view>
 #include <unordered_set>
 #include <utility>
@@ -234,7 +235,10 @@ std::string format_prometheus(const PoolSnapshot& pool) {
   }
   for (const OrderFamily& row : kOrderFamilies) add_order_family(pool, labels, row, families);
   add_latency_families(pool, labels, families);
-  return prometheus::TextSerializer().Serialize(families);
+  std::ostringstream out;
+  out.exceptions(std::ios::badbit);  // a stream without it swallows bad_alloc and cuts the text
+  prometheus::TextSerializer().Serialize(out, families);
+  return std::move(out).str();
 }
 
 }  // namespace cswap
