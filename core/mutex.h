@@ -3,9 +3,11 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 
 #include "core/check.h"
+#include "core/lock_stats.h"
 
 #if defined(__clang__)
 #define CSWAP_TSA(x) __attribute__((x))
@@ -24,15 +26,9 @@
 
 namespace cswap {
 
-// The lock order, lowest first; core/pool.h says what each lock is for. A thread may take a lock
-// only while all that it holds rank lower, but for slot clusters, of which it may hold several,
-// taken in ascending address.
-enum class LockRank : uint32_t {
-  kSlotCluster = 1,
-  kObjectCluster = 3,
-  kStore = 4,
-};
-
+// A thread may take a lock only while all that it holds rank lower, but for slot clusters, of which
+// it may hold several, taken in ascending address.
+//
 // Debug builds abort on a breach of the order; release builds compile this to nothing.
 class LockOrder {
  public:
@@ -48,16 +44,21 @@ class LockOrder {
 template <LockRank rank>
 class CSWAP_CAPABILITY("mutex") Mutex {
  public:
-  void lock() CSWAP_ACQUIRE() {
+  // `caller` is shown beside the waits in the lock statistics.
+  void lock(const char* caller = __builtin_FUNCTION()) CSWAP_ACQUIRE() {
     LockOrder::acquired(rank, this);  // before it may wait for ever, as for a lock it holds
     uint32_t expected = kFree;
-    if (!word_.compare_exchange_strong(expected, kHeld, std::memory_order_acquire)) lock_slow();
+    if (!word_.compare_exchange_strong(expected, kHeld, std::memory_order_acquire)) {
+      lock_slow(caller);
+    }
+    LockStats::count(rank);
   }
 
   [[nodiscard]] bool try_lock() CSWAP_TRY_ACQUIRE(true) {
     uint32_t expected = kFree;
     if (!word_.compare_exchange_strong(expected, kHeld, std::memory_order_acquire)) return false;
     LockOrder::acquired(rank, this);
+    LockStats::count(rank);
     return true;
   }
 
@@ -74,7 +75,15 @@ class CSWAP_CAPABILITY("mutex") Mutex {
   // Holders work for well under a microsecond, so a short spin nearly always suffices.
   static constexpr int kSpins = 100;
 
-  void lock_slow() {
+  void lock_slow(const char* caller) {
+    const auto start = std::chrono::steady_clock::now();
+    wait_for_lock();
+    const auto waited = std::chrono::steady_clock::now() - start;
+    LockStats::count_wait(rank, caller,
+                          static_cast<uint64_t>(std::chrono::nanoseconds(waited).count()));
+  }
+
+  void wait_for_lock() {
     for (int i = 0; i < kSpins; ++i) {
       uint32_t expected = kFree;
       if (word_.load(std::memory_order_relaxed) == kFree &&
@@ -96,7 +105,10 @@ class CSWAP_CAPABILITY("mutex") Mutex {
 template <typename Lock>
 class CSWAP_SCOPED_CAPABILITY Guard {
  public:
-  explicit Guard(Lock& lock) CSWAP_ACQUIRE(lock) : lock_(lock) { lock_.lock(); }
+  explicit Guard(Lock& lock, const char* caller = __builtin_FUNCTION()) CSWAP_ACQUIRE(lock)
+      : lock_(lock) {
+    lock_.lock(caller);
+  }
   Guard(const Guard&) = delete;
   Guard& operator=(const Guard&) = delete;
   ~Guard() CSWAP_RELEASE() { lock_.unlock(); }

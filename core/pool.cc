@@ -243,6 +243,7 @@ PoolSnapshot Pool::snapshot() const {
                           : 0;
   snapshot.limit_reached = budget_.limit_reached();
   snapshot.workers = workers_.made();
+  snapshot.locks = LockStats::snapshot();
   for (const auto& tenant : tenants_) {
     TenantSnapshot sum = sum_shards(tenant->shards(workers_.made()));
     sum.name = tenant->name();

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "core/lock_stats.h"
 #include "core/types.h"
 
 namespace cswap {
@@ -132,7 +133,8 @@ struct PoolSnapshot {
   uint64_t headroom = 0;         // bytes that may still be used before the limit; limit - used
   bool limit_reached = false;    // refusing new pages until below accept_threshold
   uint64_t pages_compacted = 0;
-  uint64_t workers = 0;  // request contexts made so far
+  uint64_t workers = 0;             // request contexts made so far
+  std::vector<LockSnapshot> locks;  // of the process
   std::vector<TenantSnapshot> tenants;
 };
 

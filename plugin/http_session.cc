@@ -21,7 +21,7 @@ constexpr const char* kPrometheusType = "text/plain; version=0.0.4; charset=utf-
 constexpr const char* kJsonType = "application/json";
 constexpr const char* kTextType = "text/plain; charset=utf-8";
 
-enum class Page { kNone, kMetrics, kJson };
+enum class Page { kNone, kMetrics, kJson, kLocks };
 
 Page page_of(std::string_view target) {
   // A request may name the whole URL; the host in it does not matter here.
@@ -34,6 +34,7 @@ Page page_of(std::string_view target) {
   target = target.substr(0, target.find('?'));
   if (target == "/metrics") return Page::kMetrics;
   if (target == "/stats.json") return Page::kJson;
+  if (target == "/locks") return Page::kLocks;
   return Page::kNone;
 }
 
@@ -53,10 +54,17 @@ Answer refusal_answer(http::status status) {
 }
 
 Answer page_answer(Page page, const std::function<PoolSnapshot()>& snapshot) {
-  Answer answer;
-  answer.content_type = page == Page::kMetrics ? kPrometheusType : kJsonType;
-  answer.body = page == Page::kMetrics ? format_prometheus(snapshot()) : format_json(snapshot());
-  return answer;
+  switch (page) {
+    case Page::kMetrics:
+      return {http::status::ok, kPrometheusType, format_prometheus(snapshot())};
+    case Page::kJson:
+      return {http::status::ok, kJsonType, format_json(snapshot())};
+    case Page::kLocks:
+      return {http::status::ok, kTextType, LockStats::table(snapshot().locks)};
+    case Page::kNone:
+      break;
+  }
+  return refusal_answer(http::status::not_found);
 }
 
 std::string to_bytes(const Answer& answer, unsigned version, bool keep_alive, bool with_body) {

@@ -17,5 +17,5 @@ add_library(cswap_stats_server STATIC
 target_compile_definitions(cswap_stats_server PRIVATE BOOST_ASIO_NO_DEPRECATED
                            BOOST_ASIO_DISABLE_FENCED_BLOCK)
 target_link_libraries(cswap_stats_server
-  PUBLIC cswap_flags Threads::Threads
+  PUBLIC cswap_core Threads::Threads
   PRIVATE Boost::headers prometheus-cpp::core)

@@ -96,7 +96,25 @@ constexpr OrderFamily kOrderFamilies[] = {
     {"cswap_swpin_total", "Units loaded, by order of the unit.", &TenantSnapshot::swpin},
 };
 
+struct LockFamily {
+  const char* name;
+  const char* help;
+  MetricType type;
+  double (*value)(const LockSnapshot&);
+};
+
 double seconds(uint64_t ns) { return static_cast<double>(ns) / 1e9; }
+
+constexpr LockFamily kLockFamilies[] = {
+    {"cswap_lock_acquired_total", "Locks taken, by class.", kCounter,
+     [](const LockSnapshot& lock) { return static_cast<double>(lock.acquired); }},
+    {"cswap_lock_contended_total", "Locks taken after a wait, by class.", kCounter,
+     [](const LockSnapshot& lock) { return static_cast<double>(lock.waits.contended); }},
+    {"cswap_lock_wait_seconds_total", "Time waited for locks, by class.", kCounter,
+     [](const LockSnapshot& lock) { return seconds(lock.waits.total_ns); }},
+    {"cswap_lock_wait_max_seconds", "Longest wait for a lock since the start, by class.", kGauge,
+     [](const LockSnapshot& lock) { return seconds(lock.waits.max_ns); }},
+};
 
 ClientMetric make_metric(MetricType type, double value) {
   ClientMetric metric;
@@ -182,6 +200,17 @@ void add_latency_families(const PoolSnapshot& pool, const std::vector<std::strin
   out.push_back(std::move(longest));
 }
 
+void add_lock_families(const PoolSnapshot& pool, std::vector<MetricFamily>& out) {
+  for (const LockFamily& row : kLockFamilies) {
+    MetricFamily family = make_family(row.name, row.help, row.type);
+    for (const LockSnapshot& lock : pool.locks) {
+      family.metric.push_back(make_metric(row.type, row.value(lock)));
+      family.metric.back().label = {{"class", lock.name}};
+    }
+    if (!family.metric.empty()) out.push_back(std::move(family));
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> tenant_labels(const PoolSnapshot& pool) {
@@ -235,6 +264,7 @@ std::string format_prometheus(const PoolSnapshot& pool) {
   }
   for (const OrderFamily& row : kOrderFamilies) add_order_family(pool, labels, row, families);
   add_latency_families(pool, labels, families);
+  add_lock_families(pool, families);
   std::ostringstream out;
   out.exceptions(std::ios::badbit);  // a stream without it swallows bad_alloc and cuts the text
   prometheus::TextSerializer().Serialize(out, families);

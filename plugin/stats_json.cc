@@ -86,6 +86,33 @@ json::object pool_object(const PoolSnapshot& pool) {
   return object;
 }
 
+json::object waits_object(const LockWaits& waits) {
+  json::object object;
+  object["contended"] = waits.contended;
+  object["total_wait_ns"] = waits.total_ns;
+  object["max_wait_ns"] = waits.max_ns;
+  object["min_wait_ns"] = waits.min_ns;
+  object["avg_wait_ns"] = waits.average_ns();
+  return object;
+}
+
+json::array locks_array(const std::vector<LockSnapshot>& locks) {
+  json::array array;
+  for (const LockSnapshot& lock : locks) {
+    json::object object = waits_object(lock.waits);
+    object["class"] = lock.name;
+    object["acquired"] = lock.acquired;
+    json::array callers;
+    for (const LockWaits& waits : lock.callers) {
+      callers.push_back(waits_object(waits));
+      callers.back().as_object()["caller"] = waits.caller;
+    }
+    object["callers"] = std::move(callers);
+    array.push_back(std::move(object));
+  }
+  return array;
+}
+
 }  // namespace
 
 std::string format_json(const PoolSnapshot& pool) {
@@ -94,6 +121,7 @@ std::string format_json(const PoolSnapshot& pool) {
   root["version"] = CSWAP_VERSION;
   root["compressor"] = to_valid_utf8(pool.compressor);
   root["pool"] = pool_object(pool);
+  root["locks"] = locks_array(pool.locks);
   json::array tenants;
   for (size_t t = 0; t < pool.tenants.size(); ++t) {
     tenants.push_back(tenant_object(pool.tenants[t], labels[t]));

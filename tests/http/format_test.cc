@@ -288,6 +288,31 @@ TEST_CASE("a percentile is the upper bound of its bucket") {
   CHECK(latency_percentile_ns(huge, 999) == 10'000);
 }
 
+TEST_CASE("locks show what was waited for them, by class and by caller") {
+  PoolSnapshot pool = pool_of({"a"});
+  pool.locks.resize(1);
+  pool.locks[0].name = "store";
+  pool.locks[0].acquired = 1000;
+  pool.locks[0].waits = {"", 3, 6'000'000, 4'000'000, 500'000};
+  pool.locks[0].callers = {{"free", 3, 6'000'000, 4'000'000, 500'000}};
+
+  const Exposition text = parse_exposition(format_prometheus(pool));
+  const Exposition::Labels store = {{"class", "store"}};
+  CHECK(text.value("cswap_lock_acquired_total", store) == 1000);
+  CHECK(text.value("cswap_lock_contended_total", store) == 3);
+  CHECK(text.value("cswap_lock_wait_seconds_total", store) == doctest::Approx(0.006));
+  CHECK(text.value("cswap_lock_wait_max_seconds", store) == doctest::Approx(0.004));
+
+  const boost::json::value json = parsed_json(pool);
+  const boost::json::value& lock = json.at("locks").at(0);
+  CHECK(lock.at("class").as_string() == "store");
+  CHECK(lock.at("acquired").to_number<uint64_t>() == 1000);
+  CHECK(lock.at("avg_wait_ns").to_number<uint64_t>() == 2'000'000);
+  CHECK(lock.at("min_wait_ns").to_number<uint64_t>() == 500'000);
+  CHECK(lock.at("callers").at(0).at("caller").as_string() == "free");
+  CHECK(lock.at("callers").at(0).at("max_wait_ns").to_number<uint64_t>() == 4'000'000);
+}
+
 #ifdef CSWAP_PROMTOOL
 TEST_CASE("promtool has no complaint") {
   PoolSnapshot pool = pool_of(kNastyNames);

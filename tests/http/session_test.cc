@@ -56,6 +56,13 @@ TEST_CASE("both pages have their type, their length and no caching") {
   CHECK(json.ends_with("}\n"));
 }
 
+TEST_CASE("the lock table is plain text") {
+  const std::string locks = served(get_request("/locks"));
+  CHECK(locks.find("200 OK") != std::string::npos);
+  CHECK(locks.find("text/plain; charset=utf-8") != std::string::npos);
+  CHECK(locks.find("contended   total wait") != std::string::npos);
+}
+
 TEST_CASE("HEAD has the same head and no body") {
   const std::string get = served(get_request("/metrics"));
   const std::string head = served("HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
