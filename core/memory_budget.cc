@@ -26,6 +26,8 @@ uint64_t MemoryBudget::allowed_bytes(For purpose) const {
       return limit_ - reserve_ + credit;
     case For::kReplacement:
       return limit_ + credit + slack_.load(std::memory_order_relaxed);
+    case For::kCertain:
+      return ~uint64_t{0};
   }
   return 0;
 }

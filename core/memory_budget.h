@@ -6,9 +6,12 @@
 // A store of a new page may fill the limit up to a reserve. A store that replaces an object may
 // use, for as long as old and new exist both, the bytes that it replaces (its credit) too; and when
 // the new object is no larger, also the reserve and whatever pages it needs (its slack): an
-// overwrite must not fail only because both exist for a moment. The reserve covers what it costs
-// that every size class then has a place free: up to two pages each. So memory in use exceeds the
-// limit by at most the credit and slack of requests in flight.
+// overwrite must not fail only because both exist for a moment. It is not refused at all when its
+// size class has no place left: overwrites of the same sizes let a class keep a place or two free
+// at most, which is up to two pages for each, and the reserve of a limit of 64 MiB or more covers
+// that. Far over the limit nothing that adds content is accepted.
+// So memory in use exceeds the limit by at most the credit and slack of requests in flight, and
+// with a limit below 64 MiB by the free places of the size classes in use.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +30,8 @@ class MemoryBudget {
                       limit_bytes % 100 * accept_percent / 100) {}
 
   // Who asks for memory: a page that had no object, or one whose object becomes larger, or not.
-  enum class For { kNewPage, kGrowth, kReplacement };
+  // kCertain is a replacement for which there was no other way.
+  enum class For { kNewPage, kGrowth, kReplacement, kCertain };
 
   // Takes `bytes`, a multiple of a page, if they fit; false takes nothing.
   [[nodiscard]] bool try_charge(uint64_t bytes, For purpose);
@@ -60,6 +64,10 @@ class MemoryBudget {
 
   // Requests whose credit was used have left more than the limit in use.
   [[nodiscard]] bool over_limit() const { return limit_ != 0 && used_bytes() > limit_; }
+  // By so much that nothing may add content, not even in memory that is there already.
+  [[nodiscard]] bool far_over_limit() const {
+    return limit_ != 0 && used_bytes() > limit_ + std::min(limit_ / 16, kMaxExcessBytes);
+  }
 
   [[nodiscard]] uint64_t limit_bytes() const { return limit_; }
   [[nodiscard]] uint64_t used_bytes() const { return used_.load(std::memory_order_relaxed); }
@@ -69,6 +77,7 @@ class MemoryBudget {
 
  private:
   static constexpr uint64_t kMaxReserveBytes = 4ull << 20;
+  static constexpr uint64_t kMaxExcessBytes = 256ull << 10;
 
   [[nodiscard]] uint64_t allowed_bytes(For purpose) const;
   void note_peak(uint64_t used);

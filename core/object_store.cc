@@ -74,6 +74,21 @@ bool ObjectStore::allocate(Hints& hints, uint32_t object_bytes, MemoryBudget::Fo
                            ArenaOffset* at) {
   CSWAP_DCHECK(object_bytes > 0 && object_bytes <= kMaxObjectBytes);
   const SizeClass size_class = size_class_of(object_bytes);
+  switch (allocate_in_class(hints, size_class, purpose, at)) {
+    case Take::kTaken:
+      return true;
+    case Take::kRefused:
+      return allocate_at_limit(hints, size_class, purpose, at);
+    case Take::kUnfit:
+      break;
+  }
+  // The arena has no cluster left: others' have places.
+  return allocate_resident(hints, size_class, at);
+}
+
+// kUnfit when the class has no place and the arena no cluster for it.
+ObjectStore::Take ObjectStore::allocate_in_class(Hints& hints, SizeClass size_class,
+                                                 MemoryBudget::For purpose, ArenaOffset* at) {
   uint32_t& hint = hints.cluster[size_class];
   uint32_t contended = 0;
   if (hint != 0) {
@@ -83,29 +98,22 @@ bool ObjectStore::allocate(Hints& hints, uint32_t object_bytes, MemoryBudget::Fo
                               ? take_locked(cluster, hint - 1, purpose, Places::kAny, at)
                               : Take::kUnfit;
       cluster.lock.unlock();
-      if (result == Take::kTaken) return true;
-      if (result == Take::kRefused) return allocate_at_limit(hints, size_class, purpose, at);
+      if (result != Take::kUnfit) return result;
     } else {
       contended = hint;
     }
   }
-  for (int i = 0; i < kMaxTries; ++i) {
-    const Choice choice = choose(size_class, contended);
-    if (choice.link == 0) return false;
+  for (int i = 0; i <= kMaxTries; ++i) {
+    // Others may fill every cluster between its choice and its lock; a fresh one is this thread's.
+    const Choice choice = choose(i < kMaxTries ? size_class : kNoClass, contended);
+    if (choice.link == 0) return Take::kUnfit;
     const Take result = choice.fresh ? take_fresh(choice.link - 1, size_class, purpose, at)
                                      : take(choice.link - 1, size_class, purpose, Places::kAny, at);
-    if (result == Take::kTaken) {
-      hint = choice.link;
-      return true;
-    }
-    if (result == Take::kRefused) return allocate_at_limit(hints, size_class, purpose, at);
+    if (result == Take::kUnfit) continue;
+    if (result == Take::kTaken) hint = choice.link;
+    return result;
   }
-  // Others filled every cluster between its choice and its lock; a fresh one is this thread's own.
-  const Choice own = choose(kNoClass, 0);
-  if (own.link == 0) return false;
-  const Take result = take_fresh(own.link - 1, size_class, purpose, at);
-  if (result == Take::kTaken) hint = own.link;
-  return result == Take::kTaken;
+  return Take::kUnfit;
 }
 
 ObjectStore::Take ObjectStore::take(uint32_t index, SizeClass size_class, MemoryBudget::For purpose,
@@ -213,18 +221,21 @@ ObjectStore::Take ObjectStore::take_fresh(uint32_t index, SizeClass size_class,
 // The limit refused a page more: reuse what freed objects left in resident pages.
 bool ObjectStore::allocate_at_limit(Hints& hints, SizeClass size_class, MemoryBudget::For purpose,
                                     ArenaOffset* at) {
-  // While new pages are refused until the threshold, they do not get these places either.
+  const bool replaces = purpose == MemoryBudget::For::kReplacement;
+  // While new pages are refused until the threshold, they do not get these places either; and
+  // far over the limit no growth does: those that leave such places could otherwise take new memory
+  // again and again.
   if (purpose == MemoryBudget::For::kNewPage && budget_.limit_reached()) return false;
+  if (!replaces && budget_.far_over_limit()) return false;
   if (allocate_resident(hints, size_class, at)) return true;
   // Walking all clusters is worth it only for a share of the pool.
   const uint64_t unused_bytes = releasable_pages_.load(std::memory_order_relaxed) * kPageBytes;
-  if (unused_bytes * 256 < resident_bytes() || unused_bytes < 2 * kPageBytes) return false;
-  release_unused_pages();
-  const Choice choice = choose(size_class, 0);
-  if (choice.link == 0) return false;
-  const Take result = choice.fresh ? take_fresh(choice.link - 1, size_class, purpose, at)
-                                   : take(choice.link - 1, size_class, purpose, Places::kAny, at);
-  return result == Take::kTaken;
+  if (unused_bytes * 256 >= resident_bytes() && unused_bytes >= 2 * kPageBytes) {
+    release_unused_pages();
+    if (allocate_in_class(hints, size_class, purpose, at) == Take::kTaken) return true;
+  }
+  return replaces &&
+         allocate_in_class(hints, size_class, MemoryBudget::For::kCertain, at) == Take::kTaken;
 }
 
 bool ObjectStore::allocate_resident(Hints& hints, SizeClass size_class, ArenaOffset* at) {

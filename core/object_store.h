@@ -147,6 +147,8 @@ class ObjectStore {
   Take take_locked(ObjectCluster& cluster, uint32_t index, MemoryBudget::For purpose, Places places,
                    ArenaOffset* at) CSWAP_REQUIRES(cluster.lock);
   Take take_fresh(uint32_t index, SizeClass size_class, MemoryBudget::For purpose, ArenaOffset* at);
+  Take allocate_in_class(Hints& hints, SizeClass size_class, MemoryBudget::For purpose,
+                         ArenaOffset* at);
   [[nodiscard]] bool allocate_at_limit(Hints& hints, SizeClass size_class,
                                        MemoryBudget::For purpose, ArenaOffset* at);
   [[nodiscard]] bool allocate_resident(Hints& hints, SizeClass size_class, ArenaOffset* at);
