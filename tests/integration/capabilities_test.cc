@@ -126,7 +126,7 @@ TEST_CASE("a thousand connections without a handshake leave memory flat and clie
   const uint64_t before = server.status("VmRSS");
   for (int i = 0; i < 1000; ++i) connect_only(server.socket());
   CHECK(NbdClient(server.socket()).read(0, 4096) == Bytes(4096));
-  await("the server to end its connections", [&] { return server.status("Threads") <= 4; });
+  await_no_connections(server.pid());
   CHECK(server.status("VmRSS") < before + 10 * 1024);
   server.stop();
 }

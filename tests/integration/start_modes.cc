@@ -50,6 +50,7 @@ class SocketServer final : public StartedServer {
 
   void stop() override {
     client_.reset();
+    await_no_connections(pid_);
     if (way_ == Way::kRun) {
       ::close(::open(dir_.file("fifo").c_str(), O_WRONLY));
     } else {
@@ -72,7 +73,7 @@ class SocketServer final : public StartedServer {
 class LibnbdServer final : public StartedServer {
  public:
   LibnbdServer(Way way, const Words& options, const Words& parameters)
-      : client_(std::make_unique<NbdClient>(NbdClient::unconnected())) {
+      : way_(way), client_(std::make_unique<NbdClient>(NbdClient::unconnected())) {
     Words all = way == Way::kStdin ? Words{"-s"} : Words{"-f"};
     all.insert(all.end(), options.begin(), options.end());
     Words words = {"env"};
@@ -93,11 +94,14 @@ class LibnbdServer final : public StartedServer {
   pid_t pid() const override { return pid_; }
   NbdClient& client() override { return *client_; }
   void stop() override {
+    nbd_shutdown(client_->handle(), 0);
+    if (way_ == Way::kActivation) await_no_connections(pid_);
     client_.reset();  // libnbd ends the server and waits for it
     await("the server to end", [this] { return ::kill(pid_, 0) != 0; });
   }
 
  private:
+  const Way way_;
   std::unique_ptr<NbdClient> client_;
   pid_t pid_ = -1;
 };

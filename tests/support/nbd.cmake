@@ -18,6 +18,10 @@ endforeach()
 list(JOIN runtime ":" runtime)
 
 if(NOT TARGET cswap_nbd_support)
+  if(CSWAP_SANITIZE)
+    add_library(keep_locales MODULE ${CMAKE_CURRENT_LIST_DIR}/keep_locales.cc)
+    string(APPEND runtime ":$<TARGET_FILE:keep_locales>")
+  endif()
   add_library(cswap_nbd_support STATIC
     ${CMAKE_CURRENT_LIST_DIR}/nbd_client.cc
     ${CMAKE_CURRENT_LIST_DIR}/nbd_server.cc
@@ -30,4 +34,7 @@ if(NOT TARGET cswap_nbd_support)
   target_link_libraries(cswap_nbd_support PUBLIC cswap_test_support PkgConfig::LIBNBD
                         Threads::Threads)
   add_dependencies(cswap_nbd_support nbdkit-cswap-plugin)
+  if(CSWAP_SANITIZE)
+    add_dependencies(cswap_nbd_support keep_locales)
+  endif()
 endif()

@@ -42,7 +42,10 @@ class NbdClient {
 
  private:
   struct Close {
-    void operator()(nbd_handle* handle) const { nbd_close(handle); }
+    void operator()(nbd_handle* handle) const {
+      if (nbd_aio_is_ready(handle) == 1) nbd_shutdown(handle, 0);
+      nbd_close(handle);
+    }
   };
 
   NbdClient();

@@ -105,6 +105,15 @@ Output run_nbdkit(const Words& options, const Words& parameters) {
   return run(nbdkit_command(options, parameters), server_environment());
 }
 
+void await_no_connections(pid_t pid) {
+  // The thread sanitizer has a thread of its own, under the same name.
+  constexpr auto kIdle = kThreadSanitizer ? 2 : 1;
+  await("the server to end its connections", [pid] {
+    const Words names = thread_names(pid);
+    return std::ranges::count(names, "nbdkit") <= kIdle;
+  });
+}
+
 void check_log(const std::string& log) {
   const std::string rest = without_foreign_leaks(log);
   for (const std::string_view forbidden : kForbidden) {
@@ -161,6 +170,7 @@ NbdServer::NbdServer(const ServerOptions& options)
 }
 
 void NbdServer::stop() {
+  await_no_connections(pid());
   process_.signal(SIGTERM);
   const Exit exit = process_.wait();
   const std::string said = log();

@@ -27,6 +27,8 @@ inline constexpr bool kSanitized = !kSanitize.empty();
 [[nodiscard]] Words nbdkit_command(const Words& options, const Words& parameters);
 // Runs such a command to its end.
 Output run_nbdkit(const Words& options, const Words& parameters);
+// Waits until nbdkit has ended the threads of its connections, whose clients have gone.
+void await_no_connections(pid_t pid);
 // Throws when a server's log holds what no server may say.
 void check_log(const std::string& log);
 

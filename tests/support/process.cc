@@ -198,7 +198,8 @@ Words thread_names(pid_t pid) {
   const std::string tasks = "/proc/" + std::to_string(pid) + "/task";
   for (const auto& task : std::filesystem::directory_iterator(tasks)) {
     std::string name = read_file(task.path() / "comm");
-    if (name.ends_with('\n')) name.pop_back();
+    if (name.empty()) continue;  // it ended meanwhile
+    name.pop_back();
     names.push_back(name);
   }
   std::sort(names.begin(), names.end());
