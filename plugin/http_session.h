@@ -1,8 +1,8 @@
 // The HTTP of one connection to the statistics endpoint, without sockets, timers or threads: bytes
 // in, bytes out. Parsing is Boost.Beast's.
 //
-// GET and HEAD of /metrics and /stats.json, query ignored; HTTP/1.0 and 1.1 with kept-alive and
-// pipelined requests. Bodies are skipped, never stored. Every refusal is a plain text line:
+// GET and HEAD of /metrics, /stats.json and /locks, query ignored; HTTP/1.0 and 1.1 with kept-alive
+// and pipelined requests. Bodies are skipped, never stored. Every refusal is a plain text line:
 //   400 malformed, no or two Host lines in HTTP/1.1; 404 path; 405 method; 411 chunked body;
 //   413 body above the limit; 417 any Expect; 431 head above the limit.
 // After a 404 or 405 the connection goes on, after the others it closes.

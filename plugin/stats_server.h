@@ -1,4 +1,4 @@
-// Serves the statistics over HTTP: GET /metrics and GET /stats.json.
+// Serves the statistics over HTTP: GET /metrics, /stats.json and /locks.
 //
 // The lifecycle follows nbdkit's, which forks after get_ready unless it runs in the foreground:
 //   bind()   get_ready: opens the sockets, so that errors reach the user; no thread yet

@@ -1,6 +1,6 @@
-// Every allocation of the server's thread is made to fail once. The replaced operator new serves
-// the whole program and fails only in a thread that asked for it, so that the test's own go
-// through.
+// Every allocation of the server's thread is made to fail, alone and with those after it. The
+// replaced operator new serves the whole program and fails only in a thread that asked for it, so
+// that the test's own go through.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -12,13 +12,14 @@
 namespace {
 
 thread_local bool may_fail = false;
-// How many allocations from now the failing one is; 0 and below: none.
+// Allocations until all go through again; the last `run` of them fail.
 std::atomic<long> countdown{0};
+std::atomic<long> run{1};
 
 }  // namespace
 
 void* operator new(size_t bytes) {
-  if (may_fail && countdown.load(std::memory_order_relaxed) > 0 && countdown.fetch_sub(1) == 1) {
+  if (may_fail && countdown.load(std::memory_order_relaxed) > 0 && countdown.fetch_sub(1) <= run) {
     throw std::bad_alloc();
   }
   void* memory = std::malloc(bytes > 0 ? bytes : 1);
@@ -46,11 +47,13 @@ TEST_CASE("any allocation may fail, and only the connection it was for is lost")
   Client kept = Client::to_unix(dir.path("s"));
   const std::string metrics = kept.get("/metrics").body;
   const std::string json = kept.get("/stats.json").body;
+  SUBCASE("alone") { run = 1; }
+  SUBCASE("with nine more") { run = 10; }
   long n = 0;
   int lost = 0;
   bool reached = true;
   while (reached) {
-    countdown = ++n;
+    countdown = n++ + run;
     {
       Client client = Client::to_unix(dir.path("s"));
       for (const auto& [target, whole] : {std::pair("/metrics", metrics), {"/stats.json", json}}) {
@@ -60,12 +63,12 @@ TEST_CASE("any allocation may fail, and only the connection it was for is lost")
         CHECK((reply.status == 0 || reply.body == whole));
       }
     }
-    reached = countdown.exchange(0) <= 0;
+    reached = countdown.exchange(0) < run;
     CAPTURE(n);
     REQUIRE(Client::to_unix(dir.path("s")).get("/metrics").status == 200);
     REQUIRE(kept.get("/none").status == 404);
   }
-  MESSAGE((n - 1) << " allocations failed, " << lost << " requests lost");
+  MESSAGE(n << " allocations failed, " << lost << " requests lost");
   CHECK(n > 100);
   CHECK(lost > 100);
 }
