@@ -1,5 +1,7 @@
 #include "core/lock_stats.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
@@ -97,32 +99,43 @@ std::string duration(uint64_t ns) {
 
 thread_local LockStats::Cells* LockStats::own_ = nullptr;
 
-// Lends the thread cells until it ends; what they counted stays.
+// Lends cells to threads until they end; what they counted stays. A thread's end is noticed by a
+// pthread key, since a thread_local with a destructor allocates when a thread first uses it, and a
+// request must not.
 struct LockCellsOwner {
   static inline std::array<LockStats::Cells, kMaxThreads + 1> cells;  // the last is for the rest
   static inline std::array<std::atomic<bool>, kMaxThreads> taken;
 
-  uint32_t index = kMaxThreads;
-
-  LockCellsOwner() {
-    for (uint32_t i = 0; i < kMaxThreads; ++i) {
-      // Acquire and release: the next owner goes on from what the last one counted.
-      if (taken[i].load(std::memory_order_relaxed)) continue;
-      if (!taken[i].exchange(true, std::memory_order_acquire)) {
-        index = i;
-        break;
-      }
-    }
-    LockStats::own_ = &cells[index];
-  }
+  LockCellsOwner() { usable = pthread_key_create(&key, give_back) == 0; }
   ~LockCellsOwner() {
-    LockStats::own_ = &cells[kMaxThreads];
-    if (index < kMaxThreads) taken[index].store(false, std::memory_order_release);
+    if (usable) pthread_key_delete(key);
   }
+
+  [[nodiscard]] LockStats::Cells* lend() const {
+    for (uint32_t i = 0; usable && i < kMaxThreads; ++i) {
+      if (taken[i].load(std::memory_order_relaxed)) continue;
+      // Acquire, as give_back() releases: the next owner goes on from what the last one counted.
+      if (taken[i].exchange(true, std::memory_order_acquire)) continue;
+      if (pthread_setspecific(key, &cells[i]) == 0) return &cells[i];
+      taken[i].store(false, std::memory_order_relaxed);
+      break;
+    }
+    return &cells[kMaxThreads];
+  }
+
+  static void give_back(void* lent) {
+    LockStats::own_ = &cells[kMaxThreads];
+    taken[static_cast<size_t>(static_cast<LockStats::Cells*>(lent) - cells.data())].store(
+        false, std::memory_order_release);
+  }
+
+  pthread_key_t key{};
+  bool usable = false;
 };
 
 LockStats::Cells* LockStats::claim_cells() {
-  thread_local LockCellsOwner owner;
+  static const LockCellsOwner owner;
+  own_ = owner.lend();
   return own_;
 }
 
