@@ -74,7 +74,7 @@ class Hammer {
             kMaxObjectBytes, 1 + around + random.below(random.below(8) == 0 ? 3000 : 40)));
         Object object{{}, bytes, static_cast<unsigned char>(random())};
         const auto purpose =
-            random.below(2) == 0 ? MemoryBudget::For::kNewPage : MemoryBudget::For::kReplacement;
+            random.below(2) == 0 ? MemoryBudget::For::kNewPage : MemoryBudget::For::kGrowth;
         if (!store_.allocate(hints, bytes, purpose, &object.at)) {
           refused_.fetch_add(1, std::memory_order_relaxed);
           continue;
