@@ -47,20 +47,16 @@ void one_connection(const std::string& socket, uint64_t writer, uint64_t writes,
   }
 }
 
-void contend(const Words& switches, uint64_t writes) {
-  ServerOptions options;
-  options.nbdkit = {"-t", "16"};
-  options.parameters = {"64K"};
-  options.parameters.insert(options.parameters.end(), switches.begin(), switches.end());
-  NbdServer server(options);
-  const uint64_t seed = test_seed();
+// Runs it for each writer in a thread of its own; none may throw.
+template <typename Writer>
+void run_writers(const Writer& write) {
   std::vector<std::thread> threads;
   std::mutex mutex;
   Words failures;
   for (uint64_t writer = 0; writer < kConnections; ++writer) {
     threads.emplace_back([&, writer] {
       try {
-        one_connection(server.socket(), writer, writes, seed + writer);
+        write(writer);
       } catch (const std::exception& error) {
         const std::lock_guard guard(mutex);
         failures.push_back(error.what());
@@ -69,6 +65,17 @@ void contend(const Words& switches, uint64_t writes) {
   }
   for (std::thread& thread : threads) thread.join();
   CHECK(failures == Words());
+}
+
+void contend(const Words& switches, uint64_t writes) {
+  ServerOptions options;
+  options.nbdkit = {"-t", "16"};
+  options.parameters = {"64K"};
+  options.parameters.insert(options.parameters.end(), switches.begin(), switches.end());
+  NbdServer server(options);
+  const uint64_t seed = test_seed();
+  run_writers(
+      [&](uint64_t writer) { one_connection(server.socket(), writer, writes, seed + writer); });
   {
     NbdClient client(server.socket());
     for (uint64_t page = 0; page < kPages; ++page) {
@@ -98,6 +105,37 @@ TEST_CASE("sixteen connections that write to eight pages lose none and leak noth
 
 TEST_CASE("sixteen connections that write to eight pages lose none and leak nothing, at a limit") {
   contend({"mem_limit=512K", "compressor=none"}, kWrites);
+}
+
+// Writes only its own 16th of each page, and must always find it there again.
+void keep_a_part(const std::string& socket, uint64_t writer, uint64_t writes) {
+  constexpr uint64_t kPart = kPageBytes / kConnections;
+  NbdClient client(socket);
+  std::vector<Bytes> parts(kPages, Bytes(kPart));
+  Random random(writer);
+  for (uint64_t i = 0; i < writes; ++i) {
+    const uint64_t page = random.below(kPages);
+    const uint64_t at = page * kPageBytes + writer * kPart;
+    if (client.read(at, kPart) != parts[page]) throw std::runtime_error("a part was lost");
+    parts[page] = random_bytes(kPart, random());
+    if (client.write(at, parts[page]) != 0) throw std::runtime_error("a write failed");
+  }
+  for (uint64_t page = 0; page < kPages; ++page) {
+    if (client.read(page * kPageBytes + writer * kPart, kPart) != parts[page]) {
+      throw std::runtime_error("a part was lost in the end");
+    }
+  }
+}
+
+TEST_CASE("sixteen connections that each write a part of the same pages lose none") {
+  for (const char* compressor : {"compressor=lz4", "compressor=none"}) {
+    ServerOptions options;
+    options.parameters = {"64K", compressor};
+    NbdServer server(options);
+    run_writers([&](uint64_t writer) { keep_a_part(server.socket(), writer, kWrites); });
+    CHECK(server.stats()["stored_pages"] == kPages);
+    server.stop();
+  }
 }
 
 }  // namespace
