@@ -307,6 +307,8 @@ void ObjectStore::free(FreeList objects) {
       release_unused(cluster, index);
     }
   }
+  // What was kept while the arena was larger.
+  if (keeps_more_than(kKeptAtMost)) release_unused_pages();
 }
 
 void ObjectStore::shrink() {

@@ -128,6 +128,7 @@ class ObjectStore {
     uint64_t pages;
   };
   static constexpr Kept kKeptForStores{16, 512};
+  static constexpr Kept kKeptAtMost{8, 1024};
   static constexpr Kept kKeptAfterDiscard{64, 64};
   // Pages that a busy class takes from the OS at once.
   static constexpr uint32_t kTakenPages = 8;
