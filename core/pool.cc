@@ -93,6 +93,7 @@ void Pool::reconsider_limit() {
 Status Pool::load(Tenant& tenant, uint64_t offset, std::span<std::byte> data) {
   if (data.empty()) return Status::kOk;
   CSWAP_CHECK(offset + data.size() <= tenant.size_bytes());
+  tenant.slots().prefetch({offset >> kPageShift});
   const WorkerPool::Lease lease(workers_);
   StatsShard& shard = tenant.shard((*lease).index());
   const Timer timer(shard, Operation::kLoad);

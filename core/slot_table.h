@@ -50,6 +50,12 @@ class SlotTable {
   // page when it is not yet touched. False when the limit refuses. Takes the slot cluster lock.
   [[nodiscard]] bool reserve(Index index);
 
+  // Lets the word of a page, and its slot cluster's lock, come while something else is done.
+  void prefetch(PageIndex page) const {
+    __builtin_prefetch(&words_[page.value]);
+    __builtin_prefetch(&clusters_[cluster_of(page)], 1);
+  }
+
   // The word as it is at some moment of the call; only a hint to a caller without the lock.
   [[nodiscard]] SlotWord peek(PageIndex page) const {
     if (!is_touched(cluster_of(page))) return {};
