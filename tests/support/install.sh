@@ -7,7 +7,7 @@ declare -A packages=(
   [build]="g++ cmake ninja-build pkg-config nbdkit nbdkit-plugin-dev liblz4-dev libzstd-dev
            libxxhash-dev libboost1.81-dev prometheus-cpp-dev perl"
   [test]="doctest-dev libnbd-dev libnbd-bin libbenchmark-dev fio zstd curl jq clang
-          libclang-rt-14-dev clang-format util-linux procps man-db"
+          libclang-rt-14-dev clang-format git util-linux procps man-db"
   [vm]="qemu-system-x86 busybox-static cpio kmod xz-utils zstd nbd-client curl jq libnbd-bin
         e2fsprogs"
 )
