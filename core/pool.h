@@ -70,8 +70,6 @@ class Pool {
   void extents(Tenant& tenant, uint64_t offset, uint64_t length, const ExtentVisitor& visit);
 
   [[nodiscard]] PoolSnapshot snapshot() const;
-  // Whether new pages are refused until the pool is below its accept threshold.
-  [[nodiscard]] bool limit_reached() const { return budget_.limit_reached(); }
   [[nodiscard]] const PoolOptions& options() const { return options_; }
 
   // Aborts when an invariant of any part is broken. No request may be running. Levels: 0 counts,

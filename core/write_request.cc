@@ -92,6 +92,9 @@ Status WriteRequest::reserve_slots() {
   const SlotTable::Index first = SlotTable::cluster_of({offset_ >> kPageShift});
   const SlotTable::Index last = SlotTable::cluster_of({(offset_ + data_.size() - 1) >> kPageShift});
   for (SlotTable::Index index = first; index <= last; ++index) {
+    if (slots_.reserve(index)) continue;
+    // Pages that the store keeps for objects to come must not stand in the way of a table page.
+    pool_.store_.release_unused_pages();
     if (!slots_.reserve(index)) return Status::kNoSpace;
   }
   return Status::kOk;

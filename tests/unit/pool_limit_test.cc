@@ -219,6 +219,33 @@ TEST_CASE("when no page can grow any more none is refused its like") {
   }
 }
 
+TEST_CASE("a pool that was used sparsely and emptied accepts pages again") {
+  if (test::kUnderTsan) return;  // no address space for it
+  constexpr uint64_t kStepPages = 128 * kMiB / kPageBytes;
+  Pool pool(options_for("lz4", false, kMinMemLimitBytes), 4096 * kMiB);
+  Tenant& tenant = pool.add_tenant("", 4096 * kMiB);
+  const Page page = test::random_page(1);
+  for (int round = 0; round < 2; ++round) {
+    for (uint64_t i = 0; i < 32; ++i) {
+      const uint64_t offset = i * kStepPages * kPageBytes;
+      REQUIRE(pool.store(tenant, offset, page) == Status::kOk);
+      pool.discard(tenant, offset, kPageBytes);
+    }
+  }
+}
+
+TEST_CASE("pages kept for objects to come give way to a page elsewhere") {
+  ModelDevice device(options_for("lz4", false, 2 * kMiB), 4 * kSlotClusterSlots);
+  const uint64_t stored = fill(device, 0, test::random_page);
+  REQUIRE(stored < kSlotClusterSlots);
+  for (uint64_t i = 0; i < stored; ++i) {
+    REQUIRE(device.store_page(i, test::stamped_page(i, 1)) == Status::kOk);
+  }
+  REQUIRE(device.pool().snapshot().mem_used_total > 2 * kMiB - 128 * 1024);
+  CHECK(device.store_page(2 * kSlotClusterSlots, test::random_page(1)) == Status::kOk);
+  CHECK(device.all_right());
+}
+
 TEST_CASE("the pool stays within the limit and right under random requests that often fail") {
   Random random(test::test_seed());
   for (const std::string& codec : test::codecs_to_try({"lz4", "zstd"})) {
