@@ -150,12 +150,11 @@ std::string Config::set_stats(const char* value) {
 }
 
 std::string Config::set_mlock(std::string_view value) {
+  bool on = false;
   if (value == "auto") {
     mlock_ = LockMode::kAuto;
-  } else if (value == "on") {
-    mlock_ = LockMode::kOn;
-  } else if (value == "off") {
-    mlock_ = LockMode::kOff;
+  } else if (set_switch("mlock", value, &on).empty()) {
+    mlock_ = on ? LockMode::kOn : LockMode::kOff;
   } else {
     return refuse("mlock", value, "give auto, on or off");
   }

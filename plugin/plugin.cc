@@ -2,6 +2,7 @@
 // end. Each only forwards; the pool does the work.
 
 #include <atomic>
+#include <chrono>
 #include <cinttypes>
 #include <cstdio>
 #include <memory>
@@ -36,13 +37,22 @@ int report(const std::string& message) {
   return -1;
 }
 
-// Whether the last write met the limit. A full pool refuses every new page until there is room:
-// one line in the log tells of it, not one for each page.
-std::atomic<bool> was_full{false};
+// A full pool refuses every new page until there is room: a line in the log now and then tells of
+// it, not one for each page.
+bool may_log_full_pool() {
+  using Clock = std::chrono::steady_clock;
+  static constexpr auto kInterval = std::chrono::minutes(1);
+  static std::atomic<Clock::rep> quiet_until{Clock::time_point::min().time_since_epoch().count()};
+  const auto now = Clock::now();
+  Clock::rep until = quiet_until.load(std::memory_order_relaxed);
+  return now.time_since_epoch().count() >= until &&
+         quiet_until.compare_exchange_strong(until, (now + kInterval).time_since_epoch().count(),
+                                             std::memory_order_relaxed);
+}
 
 int report(const char* operation, uint64_t offset, Status status) {
   if (status == Status::kNoSpace) {
-    if (!was_full.exchange(true, std::memory_order_relaxed)) {
+    if (may_log_full_pool()) {
       nbdkit_error("%s at %" PRIu64
                    ": the pool is at its memory limit: writes of new pages fail with ENOSPC until "
                    "pages are trimmed; raise mem_limit if that is too small",
@@ -55,13 +65,6 @@ int report(const char* operation, uint64_t offset, Status status) {
   if (status == Status::kOk) return 0;
   nbdkit_set_error(to_errno(status));
   return -1;
-}
-
-int report_write(const char* operation, uint64_t offset, Status status) {
-  if (status == Status::kOk && was_full.load(std::memory_order_relaxed)) {
-    was_full.store(server->pool->limit_reached(), std::memory_order_relaxed);
-  }
-  return report(operation, offset, status);
 }
 
 // ---- configuration
@@ -187,16 +190,15 @@ int cswap_pread(void* handle, void* buffer, uint32_t count, uint64_t offset, uin
 
 int cswap_pwrite(void* handle, const void* buffer, uint32_t count, uint64_t offset, uint32_t) {
   return guard_callback("pwrite", -1, [&] {
-    return report_write("write", offset,
-                        server->pool->store(*static_cast<Tenant*>(handle), offset,
-                                            {static_cast<const std::byte*>(buffer), count}));
+    return report("write", offset,
+                  server->pool->store(*static_cast<Tenant*>(handle), offset,
+                                      {static_cast<const std::byte*>(buffer), count}));
   });
 }
 
 int cswap_zero(void* handle, uint32_t count, uint64_t offset, uint32_t) {
   return guard_callback("zero", -1, [&] {
-    return report_write("zero", offset,
-                        server->pool->zero(*static_cast<Tenant*>(handle), offset, count));
+    return report("zero", offset, server->pool->zero(*static_cast<Tenant*>(handle), offset, count));
   });
 }
 
