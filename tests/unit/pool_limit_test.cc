@@ -235,14 +235,19 @@ TEST_CASE("a pool that was used sparsely and emptied accepts pages again") {
 }
 
 TEST_CASE("pages kept for objects to come give way to a page elsewhere") {
-  ModelDevice device(options_for("lz4", false, 2 * kMiB), 4 * kSlotClusterSlots);
+  constexpr uint64_t kClusters = 100;
+  ModelDevice device(options_for("lz4", false, 2 * kMiB), kClusters * kSlotClusterSlots);
   const uint64_t stored = fill(device, 0, test::random_page);
   REQUIRE(stored < kSlotClusterSlots);
   for (uint64_t i = 0; i < stored; ++i) {
     REQUIRE(device.store_page(i, test::stamped_page(i, 1)) == Status::kOk);
   }
   REQUIRE(device.pool().snapshot().mem_used_total > 2 * kMiB - 128 * 1024);
-  CHECK(device.store_page(2 * kSlotClusterSlots, test::random_page(1)) == Status::kOk);
+  // Each takes a page of the slot table and no object.
+  const Page same = page_of(PageKind::kSame, 1);
+  for (uint64_t i = 1; i < kClusters; ++i) {
+    REQUIRE(device.store_page(i * kSlotClusterSlots, same) == Status::kOk);
+  }
   CHECK(device.all_right());
 }
 
