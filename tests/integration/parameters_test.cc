@@ -94,7 +94,7 @@ TEST_CASE("each other bad value is refused with key, value and what is accepted"
       {{"64M", "accept_threshold=0"}, "accept_threshold", "'0'", "1 to 100"},
       {{"64M", "accept_threshold=101"}, "accept_threshold", "'101'", "1 to 100"},
       {{"64M", "accept_threshold=90%"}, "accept_threshold", "'90%'", "1 to 100"},
-      {{"64M", "mlock=yes"}, "mlock", "'yes'", "auto, on or off"},
+      {{"64M", "mlock=maybe"}, "mlock", "'maybe'", "auto, on or off"},
       {{"64M", "stats="}, "stats", "stats=", "unix:PATH"},
       {{"64M", "stats=unix:"}, "stats", "unix:", "unix:PATH"},
       {{"64M", "stats=localhost"}, "stats", "localhost", "HOST:PORT"},
