@@ -16,6 +16,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 #include <stdexcept>
 
 namespace cswap::test {
@@ -88,7 +89,11 @@ ScratchDir::~ScratchDir() {
 
 std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  std::ostringstream bytes;
+  // Unlike an iterator it does not throw when a thread ends between opening its file in /proc and
+  // reading it.
+  bytes << file.rdbuf();
+  return std::move(bytes).str();
 }
 
 Process::Process(const Words& command, const Words& environment, const std::string& out_path,
