@@ -10,8 +10,8 @@
 namespace cswap {
 namespace {
 
-constexpr std::array<const char*, kLockRanks> kNames = {nullptr, "slot_cluster", nullptr,
-                                                        "object_cluster", "store"};
+constexpr std::array<const char*, kLockRanks> kNames = {
+    nullptr, "slot_cluster", "tenant", "object_cluster", "slot_cache", "store", "free_queue"};
 
 // Threads whose locks are counted at one moment. What threads beyond it take is not counted.
 constexpr uint32_t kMaxThreads = 4096;

@@ -19,10 +19,13 @@ namespace cswap {
 // for).
 enum class LockRank : uint32_t {
   kSlotCluster = 1,
+  kTenant = 2,  // not taken by anything until tenants have lists of their own
   kObjectCluster = 3,
-  kStore = 4,
+  kSlotCache = 4,
+  kStore = 5,
+  kFreeQueue = 6,
 };
-inline constexpr size_t kLockRanks = 5;
+inline constexpr size_t kLockRanks = 7;
 
 // Waits of one class, or of one function that took locks of it.
 struct LockWaits {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -21,12 +22,26 @@ inline constexpr uint32_t kMaxWorkers = 256;
 // before it prepares under the slot cluster lock.
 inline constexpr int kMaxPartialTries = 8;
 
+// How objects get their places: by size class from object clusters that have a lock each, or with
+// one lock around every allocation and free, and a cache of 64 places for each Worker and class.
+enum class AllocMode { kCluster, kGlobal };
+// Where displaced objects are freed: by a background thread, or 64 at a time in the request that
+// finds so many waiting.
+enum class FreeMode { kAsync, kSync };
+
 struct PoolOptions {
   std::shared_ptr<const Codec> codec;
   bool same_filled = true;
   bool checksum = false;
   uint64_t mem_limit_bytes = 0;  // 0: none
   uint32_t accept_threshold_percent = 90;
+  AllocMode alloc = AllocMode::kCluster;
+  // A request is stored as a whole, or page by page. Page by page, one that fails may have stored
+  // some of its pages.
+  bool batch = true;
+  FreeMode free = FreeMode::kAsync;
+  // Called first in each thread of the pool's own; may be empty.
+  std::function<void()> on_thread_start;
 };
 
 }  // namespace cswap

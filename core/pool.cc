@@ -16,19 +16,24 @@ namespace {
 // Times one operation of a request into its worker's shard.
 class Timer {
  public:
-  Timer(StatsShard& shard, Operation operation)
-      : shard_(shard), operation_(operation), start_(Clock::now()) {}
+  Timer(StatsShard& shard, Operation operation, uint64_t pages)
+      : shard_(shard),
+        operation_(operation),
+        order_(pages == 0 ? 0 : order_of(pages)),
+        start_(Clock::now()) {}
   Timer(const Timer&) = delete;
   Timer& operator=(const Timer&) = delete;
   ~Timer() {
     const auto taken = Clock::now() - start_;
-    shard_.add_latency(operation_, static_cast<uint64_t>(std::chrono::nanoseconds(taken).count()));
+    shard_.add_latency(operation_, order_,
+                       static_cast<uint64_t>(std::chrono::nanoseconds(taken).count()));
   }
 
  private:
   using Clock = std::chrono::steady_clock;
   StatsShard& shard_;
   const Operation operation_;
+  const uint32_t order_;
   const Clock::time_point start_;
 };
 
@@ -53,11 +58,12 @@ Status Pool::store(Tenant& tenant, uint64_t offset, std::span<const std::byte> d
   if (data.empty()) return Status::kOk;
   const WorkerPool::Lease lease(workers_);
   StatsShard& shard = tenant.shard((*lease).index());
-  const Timer timer(shard, Operation::kStore);
+  const uint64_t pages = pages_touched(offset, data.size());
+  const Timer timer(shard, Operation::kStore, pages);
   reconsider_limit();
   const Status status = WriteRequest(*this, tenant, *lease, offset, data.size(), data).run();
   if (status == Status::kOk) {
-    shard.add_swpout(0, pages_touched(offset, data.size()));
+    shard.add_swpout(pages);
   } else {
     note_refusal(shard, status);
   }
@@ -68,7 +74,7 @@ Status Pool::zero(Tenant& tenant, uint64_t offset, uint64_t length) {
   if (length == 0) return Status::kOk;
   const WorkerPool::Lease lease(workers_);
   StatsShard& shard = tenant.shard((*lease).index());
-  const Timer timer(shard, Operation::kDiscard);
+  const Timer timer(shard, Operation::kDiscard, pages_touched(offset, length));
   reconsider_limit();
   const Status status = WriteRequest(*this, tenant, *lease, offset, length, {}).run();
   if (status != Status::kOk) note_refusal(shard, status);
@@ -96,8 +102,9 @@ Status Pool::load(Tenant& tenant, uint64_t offset, std::span<std::byte> data) {
   tenant.slots().prefetch({offset >> kPageShift});
   const WorkerPool::Lease lease(workers_);
   StatsShard& shard = tenant.shard((*lease).index());
-  const Timer timer(shard, Operation::kLoad);
-  shard.add_swpin(0, pages_touched(offset, data.size()));
+  const uint64_t pages = pages_touched(offset, data.size());
+  const Timer timer(shard, Operation::kLoad, pages);
+  shard.add_swpin(pages);
   while (!data.empty()) {
     const auto from = static_cast<uint32_t>(offset % kPageBytes);
     const size_t bytes = std::min<size_t>(data.size(), kPageBytes - from);
@@ -146,7 +153,8 @@ Status Pool::load_page(Tenant& tenant, Worker& worker, PageIndex page, uint32_t 
 void Pool::discard(Tenant& tenant, uint64_t offset, uint64_t length) {
   CSWAP_CHECK(offset + length <= tenant.size_bytes());
   const WorkerPool::Lease lease(workers_);
-  const Timer timer(tenant.shard((*lease).index()), Operation::kDiscard);
+  const Timer timer(tenant.shard((*lease).index()), Operation::kDiscard,
+                    pages_touched(offset, length));
   const PageIndex first{(offset + kPageBytes - 1) >> kPageShift};
   const PageIndex end{(offset + length) >> kPageShift};
   discard_pages(tenant, *lease, first, end, true);

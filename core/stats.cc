@@ -4,23 +4,53 @@
 
 namespace cswap {
 
-void StatsShard::add_latency(Operation operation, uint64_t ns) {
-  Histogram& histogram = latency_[static_cast<size_t>(operation)];
-  const auto* bound = std::lower_bound(kLatencyBoundsNs.begin(), kLatencyBoundsNs.end(), ns);
-  bump(histogram.buckets[static_cast<size_t>(bound - kLatencyBoundsNs.begin())], 1);
-  bump(histogram.sum_ns, ns);
-  if (ns > read(histogram.max_ns)) histogram.max_ns.store(ns, std::memory_order_relaxed);
+LatencySnapshot& LatencySnapshot::operator+=(const LatencySnapshot& more) {
+  for (size_t i = 0; i < buckets.size(); ++i) buckets[i] += more.buckets[i];
+  count += more.count;
+  sum_ns += more.sum_ns;
+  max_ns = std::max(max_ns, more.max_ns);
+  return *this;
 }
 
-void StatsShard::add_to(Operation operation, LatencySnapshot& sum) const {
-  const Histogram& histogram = latency_[static_cast<size_t>(operation)];
+LatencySnapshot sum_of(const LatencyByOrder& latency) {
+  LatencySnapshot sum;
+  for (const LatencySnapshot& of_order : latency) sum += of_order;
+  return sum;
+}
+
+void LatencyHistogram::add(uint64_t ns) {
+  const auto* bound = std::lower_bound(kLatencyBoundsNs.begin(), kLatencyBoundsNs.end(), ns);
+  buckets_[static_cast<size_t>(bound - kLatencyBoundsNs.begin())].add(1);
+  sum_ns_.add(ns);
+  max_ns_.raise_to(ns);
+}
+
+void LatencyHistogram::add_to(LatencySnapshot& sum) const {
   for (size_t i = 0; i < sum.buckets.size(); ++i) {
-    const uint64_t n = read(histogram.buckets[i]);
+    const uint64_t n = buckets_[i].get();
     sum.buckets[i] += n;
     sum.count += n;
   }
-  sum.sum_ns += read(histogram.sum_ns);
-  sum.max_ns = std::max(sum.max_ns, read(histogram.max_ns));
+  sum.sum_ns += sum_ns_.get();
+  sum.max_ns = std::max(sum.max_ns, max_ns_.get());
+}
+
+void StatsShard::add_run(Orders& cells, uint64_t pages) {
+  constexpr uint32_t kTop = kOrders - 1;
+  if (pages >> kTop != 0) cells[kTop].add(pages >> kTop);
+  for (uint64_t rest = pages & ((1u << kTop) - 1); rest != 0; rest &= rest - 1) {
+    cells[static_cast<size_t>(std::countr_zero(rest))].add(1);
+  }
+}
+
+void StatsShard::add_swpout_page_by_page(uint64_t pages) {
+  swpout_[0].add(pages);
+  if (pages > 1) add_run(swpout_fallback_, pages & ~uint64_t{1});
+}
+
+void StatsShard::add_to(Operation operation, LatencyByOrder& sum) const {
+  const auto& by_order = latency_[static_cast<size_t>(operation)];
+  for (size_t order = 0; order < kOrders; ++order) by_order[order].add_to(sum[order]);
 }
 
 TenantSnapshot sum_shards(std::span<const StatsShard> shards) {

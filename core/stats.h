@@ -40,6 +40,7 @@ enum class Gauge : uint32_t {
   kCount
 };
 
+// What a request does. Frees, which no request waits for, are timed by the pool.
 enum class Operation : uint32_t { kStore, kLoad, kDiscard, kCount };
 
 template <typename Enum>
@@ -49,58 +50,83 @@ inline constexpr std::array<const char*, kEnumCount<Operation>> kOperationNames 
                                                                                    "discard"};
 
 // Upper bounds of the latency buckets, in nanoseconds; one more bucket takes all above the last.
-inline constexpr std::array<uint64_t, 12> kLatencyBoundsNs = {
-    10'000,    20'000,    50'000,    100'000,    200'000,     500'000,
-    1'000'000, 2'000'000, 5'000'000, 10'000'000, 100'000'000, 1'000'000'000};
+inline constexpr std::array<uint64_t, 15> kLatencyBoundsNs = {
+    1'000,   2'000,     5'000,     10'000,    20'000,     50'000,      100'000,      200'000,
+    500'000, 1'000'000, 2'000'000, 5'000'000, 10'000'000, 100'000'000, 1'000'000'000};
 
 struct LatencySnapshot {
   std::array<uint64_t, kLatencyBoundsNs.size() + 1> buckets{};  // not cumulative; last is +Inf
   uint64_t count = 0;
   uint64_t sum_ns = 0;
   uint64_t max_ns = 0;
+
+  LatencySnapshot& operator+=(const LatencySnapshot& more);
+};
+
+// By the order of the request, see order_of().
+using LatencyByOrder = std::array<LatencySnapshot, kOrders>;
+[[nodiscard]] LatencySnapshot sum_of(const LatencyByOrder& latency);
+
+// A cell with one writer at a time, so that no read-modify-write instruction is needed.
+class StatsCell {
+ public:
+  void add(uint64_t n) { cell_.store(get() + n, std::memory_order_relaxed); }
+  void raise_to(uint64_t n) {
+    if (n > get()) cell_.store(n, std::memory_order_relaxed);
+  }
+  [[nodiscard]] uint64_t get() const { return cell_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<uint64_t> cell_{0};
+};
+
+class LatencyHistogram {
+ public:
+  void add(uint64_t ns);
+  void add_to(LatencySnapshot& sum) const;
+
+ private:
+  std::array<StatsCell, kLatencyBoundsNs.size() + 1> buckets_;
+  StatsCell sum_ns_;
+  StatsCell max_ns_;
 };
 
 // What one Worker counted for one tenant.
 class alignas(64) StatsShard {
  public:
-  void add(Counter counter, uint64_t n = 1) { bump(counters_[static_cast<size_t>(counter)], n); }
+  void add(Counter counter, uint64_t n = 1) { counters_[static_cast<size_t>(counter)].add(n); }
   void add(Gauge gauge, int64_t n) {
-    bump(gauges_[static_cast<size_t>(gauge)], static_cast<uint64_t>(n));
+    gauges_[static_cast<size_t>(gauge)].add(static_cast<uint64_t>(n));
   }
-  void add_swpout(uint32_t order, uint64_t units) { bump(swpout_[order], units); }
-  void add_swpout_fallback(uint32_t order, uint64_t units) { bump(swpout_fallback_[order], units); }
-  void add_swpin(uint32_t order, uint64_t units) { bump(swpin_[order], units); }
-  void add_latency(Operation operation, uint64_t ns);
+  // Runs of pages, counted as the fewest powers of two that they are the sum of: the pages are the
+  // sum of each order's count times its size. A run stored as a whole, one stored page by page,
+  // and one loaded.
+  void add_swpout(uint64_t pages) { add_run(swpout_, pages); }
+  void add_swpout_page_by_page(uint64_t pages);
+  void add_swpin(uint64_t pages) { add_run(swpin_, pages); }
+  void add_latency(Operation operation, uint32_t order, uint64_t ns) {
+    latency_[static_cast<size_t>(operation)][order].add(ns);
+  }
 
-  [[nodiscard]] uint64_t get(Counter c) const { return read(counters_[static_cast<size_t>(c)]); }
+  [[nodiscard]] uint64_t get(Counter c) const { return counters_[static_cast<size_t>(c)].get(); }
   [[nodiscard]] int64_t get(Gauge g) const {
-    return static_cast<int64_t>(read(gauges_[static_cast<size_t>(g)]));
+    return static_cast<int64_t>(gauges_[static_cast<size_t>(g)].get());
   }
-  [[nodiscard]] uint64_t swpout(uint32_t order) const { return read(swpout_[order]); }
-  [[nodiscard]] uint64_t swpout_fallback(uint32_t o) const { return read(swpout_fallback_[o]); }
-  [[nodiscard]] uint64_t swpin(uint32_t order) const { return read(swpin_[order]); }
-  void add_to(Operation operation, LatencySnapshot& sum) const;
+  [[nodiscard]] uint64_t swpout(uint32_t order) const { return swpout_[order].get(); }
+  [[nodiscard]] uint64_t swpout_fallback(uint32_t o) const { return swpout_fallback_[o].get(); }
+  [[nodiscard]] uint64_t swpin(uint32_t order) const { return swpin_[order].get(); }
+  void add_to(Operation operation, LatencyByOrder& sum) const;
 
  private:
-  using Cell = std::atomic<uint64_t>;
-  struct Histogram {
-    std::array<Cell, kLatencyBoundsNs.size() + 1> buckets;
-    Cell sum_ns;
-    Cell max_ns;
-  };
+  using Orders = std::array<StatsCell, kOrders>;
+  static void add_run(Orders& cells, uint64_t pages);
 
-  static uint64_t read(const Cell& cell) { return cell.load(std::memory_order_relaxed); }
-  // One writer at a time (the Worker's holder), so no read-modify-write instruction is needed.
-  static void bump(Cell& cell, uint64_t n) {
-    cell.store(read(cell) + n, std::memory_order_relaxed);
-  }
-
-  std::array<Cell, kEnumCount<Counter>> counters_{};
-  std::array<Cell, kEnumCount<Gauge>> gauges_{};
-  std::array<Cell, kOrders> swpout_{};
-  std::array<Cell, kOrders> swpout_fallback_{};
-  std::array<Cell, kOrders> swpin_{};
-  std::array<Histogram, kEnumCount<Operation>> latency_{};
+  std::array<StatsCell, kEnumCount<Counter>> counters_;
+  std::array<StatsCell, kEnumCount<Gauge>> gauges_;
+  Orders swpout_;
+  Orders swpout_fallback_;
+  Orders swpin_;
+  std::array<std::array<LatencyHistogram, kOrders>, kEnumCount<Operation>> latency_;
 };
 
 struct TenantSnapshot {
@@ -120,7 +146,7 @@ struct TenantSnapshot {
   std::array<uint64_t, kOrders> swpout{};
   std::array<uint64_t, kOrders> swpout_fallback{};
   std::array<uint64_t, kOrders> swpin{};
-  std::array<LatencySnapshot, kEnumCount<Operation>> latency{};
+  std::array<LatencyByOrder, kEnumCount<Operation>> latency{};
 };
 
 struct PoolSnapshot {
@@ -133,7 +159,21 @@ struct PoolSnapshot {
   uint64_t headroom = 0;         // bytes that may still be used before the limit; limit - used
   bool limit_reached = false;    // refusing new pages until below accept_threshold
   uint64_t pages_compacted = 0;
-  uint64_t workers = 0;             // request contexts made so far
+  uint64_t workers = 0;  // request contexts made so far
+  // The switches, as their parameters are given.
+  std::string alloc = "cluster";
+  std::string batch = "on";
+  std::string free = "async";
+  // Objects that no page needs any more, and whose memory still waits to be freed.
+  uint64_t free_waiting_objects = 0;
+  uint64_t free_waiting_bytes = 0;  // rounded up to size classes
+  // Objects freed so far: by the request that displaced them or found them waiting, or not.
+  uint64_t freed_in_request = 0;
+  uint64_t freed_in_background = 0;
+  // Places that Workers hold ready (alloc=global).
+  uint64_t slot_cache_bytes = 0;
+  // Time to free a batch, by the order of its number of objects.
+  LatencyByOrder free_latency{};
   std::vector<LockSnapshot> locks;  // of the process
   std::vector<TenantSnapshot> tenants;
 };

@@ -13,6 +13,7 @@
 // Never "cluster" alone. Indices, counts and sizes are different types or carry their unit last.
 #pragma once
 
+#include <bit>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -22,9 +23,16 @@ namespace cswap {
 inline constexpr uint32_t kPageShift = 12;
 inline constexpr uint32_t kPageBytes = 1u << kPageShift;
 
-// Unit orders that words and statistics have room for: 4 KiB to 64 KiB. Until units of several
-// pages are stored, every unit is of order 0.
-inline constexpr uint32_t kOrders = 5;
+// Orders that statistics tell apart, of requests and of units: 4 KiB to 2 MiB, as folios have them.
+// What is larger counts as several of the largest. Until units of several pages are stored, every
+// unit is of order 0.
+inline constexpr uint32_t kOrders = 10;
+
+// The order of a run of pages, rounded down: 1 for two or three. `pages` is not 0.
+[[nodiscard]] constexpr uint32_t order_of(uint64_t pages) {
+  const auto order = static_cast<uint32_t>(std::bit_width(pages)) - 1;
+  return order < kOrders ? order : kOrders - 1;
+}
 
 inline constexpr uint32_t kSlotClusterShift = 9;
 inline constexpr uint32_t kSlotClusterSlots = 1u << kSlotClusterShift;

@@ -187,7 +187,7 @@ void add_latency_families(const PoolSnapshot& pool, const std::vector<std::strin
                                      "Longest time to serve a request since the start.", kGauge);
   for (size_t t = 0; t < pool.tenants.size(); ++t) {
     for (size_t op = 0; op < kOperationNames.size(); ++op) {
-      const LatencySnapshot& latency = pool.tenants[t].latency[op];
+      const LatencySnapshot latency = sum_of(pool.tenants[t].latency[op]);
       const std::vector<ClientMetric::Label> label = {{"tenant", labels[t]},
                                                       {"operation", kOperationNames[op]}};
       histogram.metric.push_back(latency_metric(latency));

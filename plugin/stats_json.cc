@@ -66,7 +66,7 @@ json::object tenant_object(const TenantSnapshot& tenant, const std::string& labe
   object["swpin"] = orders_object(tenant.swpin);
   json::object latency;
   for (size_t op = 0; op < kOperationNames.size(); ++op) {
-    latency[kOperationNames[op]] = latency_object(tenant.latency[op]);
+    latency[kOperationNames[op]] = latency_object(sum_of(tenant.latency[op]));
   }
   object["latency"] = std::move(latency);
   return object;

@@ -163,7 +163,7 @@ PoolSnapshot sample_pool(const std::vector<std::string>& names) {
     pool.tenants.emplace_back();
     pool.tenants.back().name = name;
     pool.tenants.back().stored_pages = 7;
-    pool.tenants.back().latency[0].buckets[0] = 3;
+    pool.tenants.back().latency[0][0].buckets[0] = 3;
   }
   return pool;
 }

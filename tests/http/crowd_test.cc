@@ -244,8 +244,8 @@ TEST_CASE("counters never fall, whoever scrapes while whatever is counted") {
       for (uint64_t n = 0; !stopping; ++n) {
         shard.add(Counter::kNotifyFree);
         shard.add(Gauge::kStoredPages, n % 2 == 0 ? 1 : -1);
-        shard.add_swpout(0, n % 5);
-        shard.add_latency(Operation::kStore, n * 1000);
+        shard.add_swpout(n % 5);
+        shard.add_latency(Operation::kStore, 0, n * 1000);
       }
     });
   }

@@ -27,10 +27,10 @@ PoolSnapshot pool_of(const std::vector<std::string>& names) {
 
 LatencySnapshot latencies(const std::vector<uint64_t>& values_ns) {
   StatsShard shard;
-  for (const uint64_t ns : values_ns) shard.add_latency(Operation::kStore, ns);
-  LatencySnapshot sum;
+  for (const uint64_t ns : values_ns) shard.add_latency(Operation::kStore, 0, ns);
+  LatencyByOrder sum;
   shard.add_to(Operation::kStore, sum);
-  return sum;
+  return sum[0];
 }
 
 boost::json::value parsed_json(const PoolSnapshot& pool) {
@@ -148,7 +148,7 @@ TEST_CASE("whole numbers are exact, and above 2^53 they keep their order") {
 TEST_CASE("the program's locale changes nothing") {
   PoolSnapshot pool = pool_of({"a"});
   pool.mem_used_total = 1234567890123;
-  pool.tenants[0].latency[0] = latencies({1500});
+  pool.tenants[0].latency[0][0] = latencies({1500});
   const std::string text = format_prometheus(pool);
   const std::string json = format_json(pool);
   const std::locale classic =
@@ -232,7 +232,8 @@ TEST_CASE("a tenant that is gone leaves no series behind") {
 TEST_CASE("latencies of any size are counted and none is lost") {
   PoolSnapshot pool = pool_of({"t"});
   constexpr uint64_t kThreeHours = 3ull * 3600 * 1'000'000'000;
-  pool.tenants[0].latency[0] = latencies({1, 1'000, 1'000'000'000, 100'000'000'000, kThreeHours});
+  pool.tenants[0].latency[0][0] =
+      latencies({1, 1'000, 1'000'000'000, 100'000'000'000, kThreeHours});
   const Exposition text = parse_exposition(format_prometheus(pool));
   const Exposition::Labels store = {{"tenant", "t"}, {"operation", "store"}};
   const auto bucket = [&](const char* le) {
@@ -277,15 +278,15 @@ TEST_CASE("a percentile is the upper bound of its bucket") {
   const std::vector<uint64_t> fast(99, 1'000);
   std::vector<uint64_t> values = fast;
   values.push_back(3'000'000);
-  CHECK(latency_percentile_ns(latencies(values), 500) == 10'000);
-  CHECK(latency_percentile_ns(latencies(values), 990) == 10'000);
+  CHECK(latency_percentile_ns(latencies(values), 500) == 1'000);
+  CHECK(latency_percentile_ns(latencies(values), 990) == 1'000);
   CHECK(latency_percentile_ns(latencies(values), 999) == 5'000'000);
   CHECK(latency_percentile_ns(latencies({10'000}), 990) == 10'000);
   CHECK(latency_percentile_ns(latencies({10'001}), 990) == 20'000);
   CHECK(latency_percentile_ns(latencies({7'000'000'000}), 500) == 7'000'000'000);
   LatencySnapshot huge;
   huge.buckets[0] = ~uint64_t{0};
-  CHECK(latency_percentile_ns(huge, 999) == 10'000);
+  CHECK(latency_percentile_ns(huge, 999) == 1'000);
 }
 
 TEST_CASE("locks show what was waited for them, by class and by caller") {
@@ -316,7 +317,7 @@ TEST_CASE("locks show what was waited for them, by class and by caller") {
 #ifdef CSWAP_PROMTOOL
 TEST_CASE("promtool has no complaint") {
   PoolSnapshot pool = pool_of(kNastyNames);
-  pool.tenants[0].latency[0] = latencies({1, 1'000'000});
+  pool.tenants[0].latency[0][0] = latencies({1, 1'000'000});
   FILE* promtool = popen(CSWAP_PROMTOOL " check metrics", "w");
   REQUIRE(promtool != nullptr);
   const std::string text = format_prometheus(pool);

@@ -19,10 +19,10 @@ TEST_CASE("a sum over shards adds what each counted and keeps the largest maximu
     shards[i].add(Counter::kRejectAllocFail, 10);
     shards[i].add(Counter::kRejectCompressPoor, 2);
     shards[i].add(Counter::kDecompressFail, 3);
-    shards[i].add_swpout(i % 2, 5);
-    shards[i].add_swpout_fallback(2, 1);
-    shards[i].add_swpin(4, 7);
-    shards[i].add_latency(Operation::kLoad, 1000 * (i + 1));
+    shards[i].add_swpout(i % 2 == 0 ? 5 : 2);
+    shards[i].add_swpout_page_by_page(7);
+    shards[i].add_swpin(16);
+    shards[i].add_latency(Operation::kLoad, i % 2 == 0 ? 0 : 4, 1000 * (i + 1));
   }
   const TenantSnapshot sum = sum_shards(shards);
   CHECK(sum.notify_free == 6);
@@ -30,14 +30,34 @@ TEST_CASE("a sum over shards adds what each counted and keeps the largest maximu
   CHECK(sum.reject_alloc_fail == 30);
   CHECK(sum.reject_compress_poor == 6);
   CHECK(sum.decompress_fail == 9);
-  CHECK(sum.swpout == std::array<uint64_t, kOrders>{10, 5, 0, 0, 0});
-  CHECK(sum.swpout_fallback == std::array<uint64_t, kOrders>{0, 0, 3, 0, 0});
-  CHECK(sum.swpin == std::array<uint64_t, kOrders>{0, 0, 0, 0, 21});
-  const LatencySnapshot& loads = sum.latency[static_cast<size_t>(Operation::kLoad)];
-  CHECK(loads.count == 3);
-  CHECK(loads.sum_ns == 6000);
-  CHECK(loads.max_ns == 3000);
-  CHECK(sum.latency[static_cast<size_t>(Operation::kStore)].count == 0);
+  CHECK(sum.swpout == std::array<uint64_t, kOrders>{2 + 21, 1, 2});
+  CHECK(sum.swpout_fallback == std::array<uint64_t, kOrders>{0, 3, 3});
+  CHECK(sum.swpin == std::array<uint64_t, kOrders>{0, 0, 0, 0, 3});
+  const LatencyByOrder& loads = sum.latency[static_cast<size_t>(Operation::kLoad)];
+  CHECK(loads[0].count == 2);
+  CHECK(loads[0].max_ns == 3000);
+  CHECK(loads[4].count == 1);
+  CHECK(loads[4].sum_ns == 2000);
+  CHECK(sum_of(loads).count == 3);
+  CHECK(sum_of(loads).sum_ns == 6000);
+  CHECK(sum_of(loads).max_ns == 3000);
+  CHECK(sum_of(sum.latency[static_cast<size_t>(Operation::kStore)]).count == 0);
+}
+
+TEST_CASE("a run of pages is counted in the orders that it is the sum of") {
+  CHECK(order_of(1) == 0);
+  CHECK(order_of(3) == 1);
+  CHECK(order_of(511) == 8);
+  CHECK(order_of(512) == 9);
+  CHECK(order_of(16384) == 9);
+  for (const uint64_t pages : {1u, 2u, 3u, 16u, 511u, 512u, 1023u, 16384u, 16385u}) {
+    StatsShard shard;
+    shard.add_swpout(pages);
+    uint64_t sum = 0;
+    for (uint32_t order = 0; order < kOrders; ++order) sum += shard.swpout(order) << order;
+    CHECK(sum == pages);
+    CHECK(shard.swpout(order_of(pages)) > 0);
+  }
 }
 
 TEST_CASE("a page stored by one worker and freed by another leaves the sum right") {
@@ -61,7 +81,8 @@ TEST_CASE("a gauge that is below zero for a moment reads as zero") {
 TEST_CASE("no shards and an empty histogram are all zero") {
   const TenantSnapshot sum = sum_shards({});
   CHECK(sum.stored_pages == 0);
-  for (const LatencySnapshot& latency : sum.latency) {
+  for (const LatencyByOrder& by_order : sum.latency) {
+    const LatencySnapshot latency = sum_of(by_order);
     CHECK(latency.count == 0);
     CHECK(latency.sum_ns == 0);
     CHECK(latency.max_ns == 0);
@@ -75,10 +96,10 @@ TEST_CASE("latencies from 1 ns to 3 h are all counted, the longest above every b
   uint64_t total = 0;
   for (const uint64_t ns : {uint64_t{1}, uint64_t{1'000}, uint64_t{1'000'000'000},
                             uint64_t{100'000'000'000}, kThreeHoursNs}) {
-    shards[0].add_latency(Operation::kStore, ns);
+    shards[0].add_latency(Operation::kStore, 0, ns);
     total += ns;
   }
-  const LatencySnapshot latency = sum_shards(shards).latency[0];
+  const LatencySnapshot latency = sum_shards(shards).latency[0][0];
   CHECK(latency.count == 5);
   CHECK(latency.max_ns == kThreeHoursNs);
   CHECK(latency.sum_ns == total);
@@ -90,9 +111,9 @@ TEST_CASE("latencies from 1 ns to 3 h are all counted, the longest above every b
 TEST_CASE("a latency at a bound belongs to it and one nanosecond more to the next") {
   for (size_t i = 0; i < kLatencyBoundsNs.size(); ++i) {
     std::vector<StatsShard> shards(1);
-    shards[0].add_latency(Operation::kDiscard, kLatencyBoundsNs[i]);
-    shards[0].add_latency(Operation::kDiscard, kLatencyBoundsNs[i] + 1);
-    const LatencySnapshot latency = sum_shards(shards).latency[2];
+    shards[0].add_latency(Operation::kDiscard, 0, kLatencyBoundsNs[i]);
+    shards[0].add_latency(Operation::kDiscard, 0, kLatencyBoundsNs[i] + 1);
+    const LatencySnapshot latency = sum_shards(shards).latency[2][0];
     CHECK(latency.buckets[i] == 1);
     CHECK(latency.buckets[i + 1] == 1);
   }
@@ -111,7 +132,8 @@ TEST_CASE("reading never stops writers, and no counter ever falls") {
       const TenantSnapshot& a = last.tenants[0];
       const TenantSnapshot& b = now.tenants[0];
       if (b.swpout[0] < a.swpout[0] || b.swpin[0] < a.swpin[0] || b.notify_free < a.notify_free ||
-          b.latency[0].count < a.latency[0].count || now.mem_used_max < last.mem_used_max) {
+          sum_of(b.latency[0]).count < sum_of(a.latency[0]).count ||
+          now.mem_used_max < last.mem_used_max) {
         std::abort();
       }
       last = now;
@@ -137,7 +159,7 @@ TEST_CASE("reading never stops writers, and no counter ever falls") {
   CHECK(sum.swpin[0] == 3 * kRequests);
   CHECK(sum.notify_free == 3 * kRequests);
   CHECK(sum.stored_pages == 0);
-  for (const LatencySnapshot& latency : sum.latency) CHECK(latency.count == 3 * kRequests);
+  for (const auto& latency : sum.latency) CHECK(latency[0].count == 3 * kRequests);
 }
 
 }  // namespace
