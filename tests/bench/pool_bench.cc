@@ -1,45 +1,18 @@
-// The pool in one process against the bare codec on the same pages: what the pool adds to the work
-// that no design avoids. tests/bench/run.sh prints the ratios with their spread.
+// The pool in one process, one page a request, against the bare codec on the same pages: what the
+// pool adds to the work that no design avoids. pool.sh prints the ratios with their spread, and
+// lock_stats.sh what the lock statistics cost.
 
 #include <benchmark/benchmark.h>
-#include <lz4.h>
-#include <zstd.h>
 
-#include <cstddef>
-#include <memory>
-#include <string>
 #include <vector>
 
-#include "compress/codecs.h"
-#include "core/check.h"
-#include "core/pool.h"
-#include "tests/support/corpus.h"
+#include "core/mutex.h"
+#include "tests/bench/bench.h"
 
 namespace {
 
-using cswap::kPageBytes;
-using cswap::Pool;
-using cswap::PoolOptions;
-using cswap::Status;
-using cswap::Tenant;
-using cswap::test::corpus_pages;
-using cswap::test::Page;
-
-struct Fixture {
-  explicit Fixture(const std::string& codec) {
-    PoolOptions options;
-    options.codec = cswap::parse_codec(codec);
-    const uint64_t bytes = corpus_pages().size() * kPageBytes;
-    pool = std::make_unique<Pool>(options, bytes);
-    tenant = &pool->add_tenant("", bytes);
-  }
-  void store(size_t i) const {
-    CSWAP_CHECK(pool->store(*tenant, i * kPageBytes, corpus_pages()[i]) == Status::kOk);
-  }
-
-  std::unique_ptr<Pool> pool;
-  Tenant* tenant = nullptr;
-};
+using namespace cswap;
+using namespace cswap::bench;
 
 // One pass over the corpus is one iteration; reports time per page.
 template <typename PerPage>
@@ -52,89 +25,84 @@ void per_page(benchmark::State& state, PerPage&& work) {
   state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(pages * kPageBytes));
 }
 
-struct Packed {
-  std::vector<std::byte> bytes;
-  size_t length = 0;
-};
-
-void bare_lz4_store(benchmark::State& state) {
-  std::vector<std::byte> out(LZ4_compressBound(kPageBytes));
-  per_page(state, [&](size_t i) {
-    benchmark::DoNotOptimize(LZ4_compress_default(
-        reinterpret_cast<const char*>(corpus_pages()[i].data()),
-        reinterpret_cast<char*>(out.data()), kPageBytes, static_cast<int>(out.size())));
-  });
+template <typename Codec>
+void bare_store(benchmark::State& state) {
+  Codec codec;
+  per_page(state, [&](size_t i) { benchmark::DoNotOptimize(codec.compress(corpus_pages()[i])); });
 }
 
 void bare_lz4_load(benchmark::State& state) {
-  std::vector<Packed> packed(corpus_pages().size());
-  for (size_t i = 0; i < packed.size(); ++i) {
-    packed[i].bytes.resize(LZ4_compressBound(kPageBytes));
-    packed[i].length = static_cast<size_t>(
-        LZ4_compress_default(reinterpret_cast<const char*>(corpus_pages()[i].data()),
-                             reinterpret_cast<char*>(packed[i].bytes.data()), kPageBytes,
-                             static_cast<int>(packed[i].bytes.size())));
+  BareLz4 codec;
+  std::vector<std::vector<char>> packed;
+  for (const Page& page : corpus_pages()) {
+    const std::span<const char> bytes = codec.compressed(codec.compress(page));
+    packed.emplace_back(bytes.begin(), bytes.end());
   }
   Page page;
   per_page(state, [&](size_t i) {
-    benchmark::DoNotOptimize(LZ4_decompress_safe(
-        reinterpret_cast<const char*>(packed[i].bytes.data()), reinterpret_cast<char*>(page.data()),
-        static_cast<int>(packed[i].length), kPageBytes));
+    BareLz4::decompress(packed[i], page);
     benchmark::ClobberMemory();
   });
 }
 
-void bare_zstd_store(benchmark::State& state) {
-  std::vector<std::byte> out(ZSTD_compressBound(kPageBytes));
-  ZSTD_CCtx* const context = ZSTD_createCCtx();
-  per_page(state, [&](size_t i) {
-    benchmark::DoNotOptimize(ZSTD_compressCCtx(context, out.data(), out.size(),
-                                               corpus_pages()[i].data(), kPageBytes,
-                                               ZSTD_CLEVEL_DEFAULT));
-  });
-  ZSTD_freeCCtx(context);
-}
+struct Filled : Device {
+  explicit Filled(const char* codec) : Device(codec, "", corpus_pages().size()) { store_all(); }
+  void store_all() {
+    for (size_t i = 0; i < pages(); ++i) store(i, corpus_pages()[i]);
+  }
+};
 
 // Every store replaces what the pass before stored: allocation and free, no new memory.
 void pool_store(benchmark::State& state, const char* codec) {
-  const Fixture fixture(codec);
-  for (size_t i = 0; i < corpus_pages().size(); ++i) fixture.store(i);
-  per_page(state, [&](size_t i) { fixture.store(i); });
+  Filled device(codec);
+  per_page(state, [&](size_t i) { device.store(i, corpus_pages()[i]); });
 }
 
 // Every store is the first of its page: memory is taken from the OS page by page.
 void pool_store_first(benchmark::State& state, const char* codec) {
-  const Fixture fixture(codec);
-  const size_t pages = corpus_pages().size();
+  Filled device(codec);
   for (auto _ : state) {
-    for (size_t i = 0; i < pages; ++i) fixture.store(i);
     state.PauseTiming();
-    fixture.pool->discard(*fixture.tenant, 0, pages * kPageBytes);
+    device.discard(0, device.pages());
+    device.wait_until_freed();
     state.ResumeTiming();
+    device.store_all();
   }
-  state.SetItemsProcessed(state.iterations() * static_cast<int64_t>(pages));
-  state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(pages * kPageBytes));
+  state.SetItemsProcessed(state.iterations() * static_cast<int64_t>(device.pages()));
+  state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(device.pages() * kPageBytes));
 }
 
 void pool_load(benchmark::State& state, const char* codec) {
-  const Fixture fixture(codec);
-  for (size_t i = 0; i < corpus_pages().size(); ++i) fixture.store(i);
+  Filled device(codec);
   Page page;
   per_page(state, [&](size_t i) {
-    CSWAP_CHECK(fixture.pool->load(*fixture.tenant, i * kPageBytes, page) == Status::kOk);
+    device.load(i, page);
     benchmark::ClobberMemory();
   });
 }
 
-BENCHMARK(bare_lz4_store);
+// A lock that nobody else wants; an item is taking it and letting go of it.
+void lock_unlock(benchmark::State& state) {
+  Mutex<LockRank::kStore> mutex;
+  for (auto _ : state) {
+    mutex.lock();
+    benchmark::ClobberMemory();
+    mutex.unlock();
+  }
+  state.SetItemsProcessed(state.iterations());
+}
+
+BENCHMARK(bare_store<BareLz4>)->Name("bare_lz4_store");
 BENCHMARK_CAPTURE(pool_store, lz4, "lz4");
 BENCHMARK_CAPTURE(pool_store_first, lz4, "lz4");
 BENCHMARK(bare_lz4_load);
 BENCHMARK_CAPTURE(pool_load, lz4, "lz4");
-BENCHMARK(bare_zstd_store);
+BENCHMARK(bare_store<BareZstd>)->Name("bare_zstd_store");
 BENCHMARK_CAPTURE(pool_store, zstd, "zstd");
 BENCHMARK_CAPTURE(pool_load, zstd, "zstd");
+BENCHMARK_CAPTURE(pool_store, none, "none");
 BENCHMARK_CAPTURE(pool_load, none, "none");
+BENCHMARK(lock_unlock);
 
 }  // namespace
 
