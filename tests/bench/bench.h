@@ -167,13 +167,13 @@ class Samples {
   [[nodiscard]] std::string json() {
     if (lost_ > 0) fail("more samples than there was room for");
     std::sort(ns_.begin(), ns_.begin() + static_cast<ptrdiff_t>(count_));
-    const double below_100us = share_below(100'000);
-    char text[320];
+    char text[400];
     std::snprintf(text, sizeof text,
                   "{\"count\": %zu, \"p50_ns\": %u, \"p99_ns\": %u, \"p999_ns\": %u, "
-                  "\"max_ns\": %u, \"below_100us\": %.9f, \"from_100us_to_500us\": %.9f}",
-                  count_, percentile(0.5), percentile(0.99), percentile(0.999), percentile(1),
-                  below_100us, share_below(500'000) - below_100us);
+                  "\"p9999_ns\": %u, \"max_ns\": %u, \"below_20us\": %.9f, "
+                  "\"below_100us\": %.9f, \"below_500us\": %.9f}",
+                  count_, percentile(0.5), percentile(0.99), percentile(0.999), percentile(0.9999),
+                  percentile(1), share_below(20'000), share_below(100'000), share_below(500'000));
     return text;
   }
 

@@ -83,6 +83,12 @@ void pool_load(benchmark::State& state, const char* codec) {
 
 // A lock that nobody else wants; an item is taking it and letting go of it.
 void lock_unlock(benchmark::State& state) {
+  const auto counted = [] {
+    uint64_t sum = 0;
+    for (const LockSnapshot& lock : LockStats::snapshot()) sum += lock.acquired;
+    return sum;
+  };
+  const uint64_t before = counted();
   Mutex<LockRank::kStore> mutex;
   for (auto _ : state) {
     mutex.lock();
@@ -90,6 +96,7 @@ void lock_unlock(benchmark::State& state) {
     mutex.unlock();
   }
   state.SetItemsProcessed(state.iterations());
+  state.counters["locks_counted"] = static_cast<double>(counted() - before);
 }
 
 BENCHMARK(bare_store<BareLz4>)->Name("bare_lz4_store");
