@@ -117,4 +117,34 @@ class CSWAP_SCOPED_CAPABILITY Guard {
   Lock& lock_;
 };
 
+// Takes the lock only when told to, unseen by the analysis: around code whose guards of the same
+// lock, see OptionalGuard, stand for one that is held already.
+template <typename Lock>
+class UncheckedGuard {
+ public:
+  UncheckedGuard(Lock& lock, bool take, const char* caller = __builtin_FUNCTION()) CSWAP_NO_TSA
+      : lock_(take ? &lock : nullptr) {
+    if (take) lock.lock(caller);
+  }
+  UncheckedGuard(const UncheckedGuard&) = delete;
+  UncheckedGuard& operator=(const UncheckedGuard&) = delete;
+  ~UncheckedGuard() CSWAP_NO_TSA {
+    if (lock_ != nullptr) lock_->unlock();
+  }
+
+ private:
+  Lock* const lock_;
+};
+
+// Takes the lock only when told to: where one lock guards all, its holder takes no others. To the
+// analysis it is held in either case.
+template <typename Lock>
+class CSWAP_SCOPED_CAPABILITY OptionalGuard : UncheckedGuard<Lock> {
+ public:
+  OptionalGuard(Lock& lock, bool take, const char* caller = __builtin_FUNCTION())
+      CSWAP_ACQUIRE(lock)
+      : UncheckedGuard<Lock>(lock, take, caller) {}
+  ~OptionalGuard() CSWAP_RELEASE() {}
+};
+
 }  // namespace cswap

@@ -19,7 +19,9 @@
 // has filled a cluster takes pages of its next one several at a time.
 //
 // Locks: object cluster (each ObjectCluster::lock), store (store_lock_), in this order. The store
-// lock guards the lists and is held only to move an object cluster between them.
+// lock guards the lists and is held only to move an object cluster between them. With
+// AllocMode::kGlobal, the design of before, the store lock is held around every call instead, and
+// no object cluster's is taken; a SlotCache for each Worker makes calls fewer (core/slot_cache.h).
 #pragma once
 
 #include <array>
@@ -30,6 +32,8 @@
 #include "core/mapping.h"
 #include "core/memory_budget.h"
 #include "core/mutex.h"
+#include "core/object_cluster.h"
+#include "core/options.h"
 #include "core/size_class.h"
 #include "core/types.h"
 
@@ -37,26 +41,59 @@ namespace cswap {
 
 class ObjectStore {
  public:
-  // The object cluster a Worker last used for each size class. Part of a Worker; all zero at first.
+  // What a Worker remembers from call to call. All zero at first.
   struct Hints {
-    std::array<uint32_t, kSizeClasses> cluster;  // index + 1; 0 is none
+    // The object cluster it last used for each size class: index + 1; 0 is none.
+    std::array<uint32_t, kSizeClasses> cluster;
+    // The first wanted object of each class; all zero between calls.
+    std::array<uint16_t, kSizeClasses> first_wanted;
   };
+
+  // An object that needs a place.
+  struct Wanted {
+    static constexpr uint64_t kNone = ~uint64_t{0};
+
+    ArenaOffset at{kNone};
+    uint32_t bytes = 0;  // 1 to kMaxObjectBytes
+    MemoryBudget::For purpose = MemoryBudget::For::kNewPage;
+    uint16_t next = 0;  // of its class: index + 1; 0 is none. allocate_all()'s own
+
+    [[nodiscard]] bool has_place() const { return at.value != kNone; }
+  };
+  static constexpr size_t kMaxWanted = 65535;
 
   // An object to be freed: where, and nothing else, for its object cluster knows the class.
   using FreeList = std::span<const ArenaOffset>;
 
   // Reserves address space for `arena_bytes` (at most kMaxArenaBytes) and the descriptors of its
   // clusters. `budget` must outlive the store. Throws std::system_error.
-  ObjectStore(uint64_t arena_bytes, MemoryBudget& budget);
+  ObjectStore(uint64_t arena_bytes, MemoryBudget& budget, AllocMode mode = AllocMode::kCluster);
 
   // Address space that holds `device_bytes` of pages however badly they fragment.
   [[nodiscard]] static uint64_t arena_bytes_for(uint64_t device_bytes);
 
-  // A place for `bytes` (1 to kMaxObjectBytes). False when the limit or the arena cannot hold it;
-  // nothing is taken then. Takes object cluster and store locks; the caller may hold slot
-  // clusters'.
+  // Finds places for those of `wanted` (at most kMaxWanted) that have none. False when the limit or
+  // the arena refused some; the others keep theirs. Objects of one class are placed together, with
+  // one lock round for each object cluster. Takes object cluster and store locks; the caller may
+  // hold slot clusters'.
+  [[nodiscard]] bool allocate_all(Hints& hints, std::span<Wanted> wanted);
+
+  // For one that allocate_all() refused, after all that waited to be freed has been: reuses what
+  // freed objects left in resident pages. False when there is no way; nothing is taken then. Locks
+  // as above.
+  [[nodiscard]] bool allocate_at_limit(Hints& hints, Wanted& wanted);
+
+  // Both in one, for one object.
   [[nodiscard]] bool allocate(Hints& hints, uint32_t bytes, MemoryBudget::For purpose,
                               ArenaOffset* at);
+
+  // As allocate_all(), for a cache: places only, which take no memory until use_reserved().
+  void reserve_all(Hints& hints, std::span<Wanted> wanted);
+  // Makes a reserved place an object's. False when the limit refuses; it stays reserved then. Takes
+  // the locks only when the place is not yet in resident pages.
+  [[nodiscard]] bool use_reserved(ArenaOffset at, MemoryBudget::For purpose);
+  // Gives reserved places back. Locks as free().
+  void unreserve(FreeList places);
 
   // Gives objects back. Takes object cluster and store locks. Neighbours in `objects` that lie in
   // one object cluster share one lock round. Keeps their pages for the objects that replace them.
@@ -87,29 +124,27 @@ class ObjectStore {
   // Whether a live object that may have `object_bytes` starts at `at`. For checks.
   [[nodiscard]] bool holds(ArenaOffset at, uint32_t object_bytes);
 
-  // Aborts when an invariant above is broken. No other thread may be using the store.
+  // Aborts when an invariant above is broken. No other thread may be using the store, and no place
+  // may be reserved.
   // Level 0 checks the counts, 1 the lists too, 2 every map.
   void check_invariants(int level);
 
  private:
-  enum class List : uint8_t { kNone, kFree, kNonfull, kFull };
+  using List = ObjectCluster::List;
   enum class Take { kTaken, kUnfit, kRefused };
-  // Which places a search may take: any, or only those that make no page resident.
-  enum class Places { kAny, kResidentOnly };
+  // Which places may be taken; kReserve: any, and its pages are left as they are.
+  enum class Places { kAny, kResidentOnly, kReserve };
 
-  struct alignas(64) ObjectCluster {
-    Mutex<LockRank::kObjectCluster> lock;
-    // next, prev and list are guarded by the store lock. Links are index + 1; 0 ends a list.
-    uint32_t next;
-    uint32_t prev;
-    List list;
-    uint16_t size_class CSWAP_GUARDED_BY(lock);  // kNoClass while free
-    uint16_t used CSWAP_GUARDED_BY(lock);
-    uint16_t first_hole CSWAP_GUARDED_BY(lock);  // no place below this one is free
-    uint64_t resident CSWAP_GUARDED_BY(lock);    // bit per page
-    uint64_t releasable CSWAP_GUARDED_BY(lock);  // bit per page
-    std::array<uint64_t, kMaxObjectsPerCluster / 64> map CSWAP_GUARDED_BY(lock);  // bit per place
+  // Those of the wanted objects of one class that have no place yet.
+  struct Chain {
+    SizeClass size_class;
+    Places places;
+    std::span<Wanted> wanted;
+    uint16_t link;  // the first: index + 1; 0 is none
+
+    [[nodiscard]] Wanted& first() const { return wanted[link - 1]; }
   };
+
   struct ListEnds {
     uint32_t head = 0;  // index + 1
     uint32_t tail = 0;
@@ -137,22 +172,21 @@ class ObjectStore {
   static constexpr size_t kMaxCandidates = 32;
   static constexpr int kCandidatesPerClass = 4;
 
-  [[nodiscard]] static uint64_t pages_of_place(uint32_t place, SizeClass size_class);
-  [[nodiscard]] static bool page_is_unused(const ObjectCluster& cluster, uint32_t page)
+  [[nodiscard]] bool place_all(Hints& hints, std::span<Wanted> wanted, Places places);
+  Take place(Hints& hints, Chain& chain);
+  Take place_hinted(uint32_t link, Chain& chain, bool* contended);
+  Take place_one(Hints& hints, Wanted& wanted);
+  // kTaken when the whole chain has places; kUnfit when the object cluster has no more of the
+  // class, kRefused when the limit refused a page.
+  Take take(uint32_t index, Chain& chain);
+  Take take_fresh(uint32_t index, Chain& chain);
+  Take take_locked(ObjectCluster& cluster, uint32_t index, Chain& chain)
       CSWAP_REQUIRES(cluster.lock);
-  [[nodiscard]] static uint32_t find_place(const ObjectCluster& cluster, Places places)
+  Take take_one_locked(ObjectCluster& cluster, uint32_t index, Places places, Wanted& wanted)
       CSWAP_REQUIRES(cluster.lock);
-
-  Take take(uint32_t index, SizeClass size_class, MemoryBudget::For purpose, Places places,
-            ArenaOffset* at);
-  Take take_locked(ObjectCluster& cluster, uint32_t index, MemoryBudget::For purpose, Places places,
-                   ArenaOffset* at) CSWAP_REQUIRES(cluster.lock);
-  Take take_fresh(uint32_t index, SizeClass size_class, MemoryBudget::For purpose, ArenaOffset* at);
-  Take allocate_in_class(Hints& hints, SizeClass size_class, MemoryBudget::For purpose,
-                         ArenaOffset* at);
-  [[nodiscard]] bool allocate_at_limit(Hints& hints, SizeClass size_class,
-                                       MemoryBudget::For purpose, ArenaOffset* at);
-  [[nodiscard]] bool allocate_resident(Hints& hints, SizeClass size_class, ArenaOffset* at);
+  void claim(ObjectCluster& cluster, uint32_t index, uint32_t place) CSWAP_REQUIRES(cluster.lock);
+  [[nodiscard]] bool place_at_limit(Hints& hints, Wanted& wanted);
+  [[nodiscard]] bool place_resident(Hints& hints, Wanted& wanted);
   [[nodiscard]] size_t collect_candidates(SizeClass size_class, std::span<uint32_t> candidates);
   Choice choose(SizeClass size_class, uint32_t avoid_link);
 
@@ -164,8 +198,10 @@ class ObjectStore {
     return releasable_pages_.load(std::memory_order_relaxed) >
            resident_bytes() / kPageBytes / kept.share + kept.pages;
   }
+  void give_back_all(FreeList places, bool live);
   void give_back(ObjectCluster& cluster, uint32_t index, uint32_t place)
       CSWAP_REQUIRES(cluster.lock);
+  void release_all_unused();
   void release_unused(ObjectCluster& cluster, uint32_t index) CSWAP_REQUIRES(cluster.lock);
   void release_pages(ObjectCluster& cluster, uint32_t index) CSWAP_REQUIRES(cluster.lock);
 
@@ -178,6 +214,7 @@ class ObjectStore {
 
   // Constant after construction.
   MemoryBudget& budget_;
+  const bool fine_;  // a lock for each object cluster
   const Mapping arena_;
   const Mapping descriptors_;
   ObjectCluster* const clusters_;
