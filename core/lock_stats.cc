@@ -139,6 +139,7 @@ LockStats::Cells* LockStats::claim_cells() {
   return own_;
 }
 
+#ifndef CSWAP_NO_LOCK_STATS
 void LockStats::count_wait(LockRank rank, const char* name, uint64_t ns) {
   Caller* const caller = find_caller(key_of(rank, name));
   if (caller == nullptr) return;
@@ -147,6 +148,7 @@ void LockStats::count_wait(LockRank rank, const char* name, uint64_t ns) {
   raise_to(caller->max_ns, ns);
   lower_to(caller->min_ns, ns);
 }
+#endif
 
 std::vector<LockSnapshot> LockStats::snapshot() {
   std::vector<LockSnapshot> locks;

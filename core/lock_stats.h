@@ -48,6 +48,10 @@ struct LockSnapshot {
 class LockStats {
  public:
   // A lock of this class was taken, with or without a wait.
+#ifdef CSWAP_NO_LOCK_STATS  // to measure what counting costs
+  static void count(LockRank) {}
+  static void count_wait(LockRank, const char*, uint64_t) {}
+#else
   static void count(LockRank rank) {
     Cells* cells = own_;
     if (cells == nullptr) [[unlikely]]
@@ -57,6 +61,7 @@ class LockStats {
   }
   // Taking it meant waiting for `ns`. `caller` must live as long as the process.
   static void count_wait(LockRank rank, const char* caller, uint64_t ns);
+#endif
 
   [[nodiscard]] static std::vector<LockSnapshot> snapshot();
   // The waits as lines of columns: contended, total, max and average wait, class, caller.

@@ -64,9 +64,19 @@ class MemoryBudget {
 
   // Requests whose credit was used have left more than the limit in use.
   [[nodiscard]] bool over_limit() const { return limit_ != 0 && used_bytes() > limit_; }
+  // By how much.
+  [[nodiscard]] uint64_t excess_bytes() const {
+    const uint64_t used = used_bytes();
+    return limit_ != 0 && used > limit_ ? used - limit_ : 0;
+  }
   // By so much that nothing may add content, not even in memory that is there already.
   [[nodiscard]] bool far_over_limit() const {
     return limit_ != 0 && used_bytes() > limit_ + std::min(limit_ / 16, kMaxExcessBytes);
+  }
+
+  // So little is left that freed memory must not wait to be used again.
+  [[nodiscard]] bool near_limit() const {
+    return limit_ != 0 && (limit_reached() || used_bytes() > limit_ - limit_ / 16);
   }
 
   [[nodiscard]] uint64_t limit_bytes() const { return limit_; }

@@ -95,6 +95,7 @@ bool ObjectStore::place_all(Hints& hints, std::span<Wanted> wanted, Places place
 }
 
 ObjectStore::Take ObjectStore::place_one(Hints& hints, Wanted& wanted) {
+  wanted.next = 0;  // whatever batch it was of
   Chain chain{size_class_of(wanted.bytes), Places::kAny, {&wanted, 1}, 1};
   return place(hints, chain);
 }
@@ -235,8 +236,15 @@ bool ObjectStore::place_at_limit(Hints& hints, Wanted& wanted) {
   if (place_resident(hints, wanted)) return true;
   // Walking all clusters is worth it only for a share of the pool.
   const uint64_t unused_bytes = releasable_pages_.load(std::memory_order_relaxed) * kPageBytes;
-  if (unused_bytes * 256 >= resident_bytes() && unused_bytes >= 2 * kPageBytes) {
-    release_all_unused();
+  if (unused_bytes * 256 >= resident_bytes() && unused_bytes >= kMostPages * kPageBytes) {
+    if (wanted.purpose == MemoryBudget::For::kNewPage) {
+      release_all_unused(~uint64_t{0});
+    } else {
+      // As much as this one needs at most, which is not more than was in use: the next that grows
+      // finds the rest. So growth may have it above what the limit leaves to growth otherwise.
+      release_all_unused(kMostPages * kPageBytes);
+      wanted.purpose = MemoryBudget::For::kReplacement;
+    }
     if (place_one(hints, wanted) == Take::kTaken) return true;
   }
   if (!replaces) return false;
@@ -268,8 +276,9 @@ size_t ObjectStore::collect_candidates(SizeClass size_class, std::span<uint32_t>
   size_t count = 0;
   const OptionalGuard guard(store_lock_, fine_);
   for (SizeClass c = size_class; c < kSizeClasses && count < candidates.size(); ++c) {
+    const int most = c == size_class ? kCandidatesOfClass : kCandidatesOfLarger;
     int of_class = 0;
-    for (uint32_t link = nonfull_[c].head; link != 0 && of_class < kCandidatesPerClass;
+    for (uint32_t link = nonfull_[c].head; link != 0 && of_class < most;
          link = clusters_[link - 1].next, ++of_class) {
       if (count == candidates.size()) break;
       candidates[count++] = link;
@@ -322,12 +331,15 @@ void ObjectStore::give_back_all(FreeList places, bool live) {
       give_back(cluster, index, within / bytes);
     }
     if (live) live_.fetch_sub(freed * bytes, std::memory_order_relaxed);
-    if (cluster.releasable != 0 && (keeps_more_than(kKeptForStores) || budget_.over_limit())) {
-      release_unused(cluster, index);
+    if (keeps_more_than(kKeptForStores)) {
+      release_unused(cluster, index, ~uint64_t{0});
+    } else if (budget_.over_limit()) {
+      // No more than that: what grows next finds the rest here when the limit gives it nothing.
+      release_unused(cluster, index, budget_.excess_bytes());
     }
   }
   // What was kept while the arena was larger.
-  if (keeps_more_than(kKeptAtMost)) release_all_unused();
+  if (keeps_more_than(kKeptAtMost)) release_all_unused(~uint64_t{0});
 }
 
 void ObjectStore::give_back(ObjectCluster& cluster, uint32_t index, uint32_t place) {

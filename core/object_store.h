@@ -167,10 +167,13 @@ class ObjectStore {
   static constexpr Kept kKeptAfterDiscard{64, 64};
   // Pages that a busy class takes from the OS at once.
   static constexpr uint32_t kTakenPages = 8;
+  // An object reaches into so many pages at most.
+  static constexpr uint64_t kMostPages = 2;
   // Bounds of one allocation's search: object clusters tried, and candidates when at the limit.
   static constexpr int kMaxTries = 4;
   static constexpr size_t kMaxCandidates = 32;
-  static constexpr int kCandidatesPerClass = 4;
+  static constexpr int kCandidatesOfClass = 16;  // of the object's own
+  static constexpr int kCandidatesOfLarger = 4;  // of each larger one
 
   [[nodiscard]] bool place_all(Hints& hints, std::span<Wanted> wanted, Places places);
   Take place(Hints& hints, Chain& chain);
@@ -201,9 +204,11 @@ class ObjectStore {
   void give_back_all(FreeList places, bool live);
   void give_back(ObjectCluster& cluster, uint32_t index, uint32_t place)
       CSWAP_REQUIRES(cluster.lock);
-  void release_all_unused();
-  void release_unused(ObjectCluster& cluster, uint32_t index) CSWAP_REQUIRES(cluster.lock);
-  void release_pages(ObjectCluster& cluster, uint32_t index) CSWAP_REQUIRES(cluster.lock);
+  void release_all_unused(uint64_t bytes);
+  uint64_t release_unused(ObjectCluster& cluster, uint32_t index, uint64_t bytes)
+      CSWAP_REQUIRES(cluster.lock);
+  uint64_t release_pages(ObjectCluster& cluster, uint32_t index, uint64_t bytes)
+      CSWAP_REQUIRES(cluster.lock);
 
   void push_nonfull(uint32_t index, SizeClass size_class) CSWAP_REQUIRES(store_lock_);
   void unlink_nonfull(uint32_t index, SizeClass size_class) CSWAP_REQUIRES(store_lock_);

@@ -59,46 +59,57 @@ void ObjectStore::shrink() {
   }
 }
 
-// Gives back the cluster's pages without objects, and the cluster itself when it has none.
-void ObjectStore::release_unused(ObjectCluster& cluster, uint32_t index) {
-  if (cluster.releasable != 0) release_pages(cluster, index);
-  if (cluster.used > 0 || cluster.size_class == kNoClass) return;
-  CSWAP_DCHECK(cluster.resident_pages() == 0);
+// Gives back the cluster's pages without objects, as many as `bytes` are at least, and the cluster
+// itself when it has none left. Returns how much.
+uint64_t ObjectStore::release_unused(ObjectCluster& cluster, uint32_t index, uint64_t bytes) {
+  const uint64_t released = cluster.releasable == 0 ? 0 : release_pages(cluster, index, bytes);
+  if (cluster.resident_pages() != 0 || cluster.used > 0 || cluster.size_class == kNoClass) {
+    return released;
+  }
   class_clusters_[cluster.size_class].fetch_sub(1, std::memory_order_relaxed);
   const OptionalGuard guard(store_lock_, fine_);
   unlink_nonfull(index, cluster.size_class);
   cluster.size_class = kNoClass;
   push_free(index);
+  return released;
 }
 
-void ObjectStore::release_pages(ObjectCluster& cluster, uint32_t index) {
-  uint64_t left = cluster.releasable;
-  const uint64_t bytes = uint64_t(std::popcount(left)) * kPageBytes;
-  releasable_pages_.fetch_sub(bytes / kPageBytes, std::memory_order_relaxed);
-  while (left != 0) {
-    const auto first = static_cast<uint32_t>(std::countr_zero(left));
-    const auto pages = static_cast<uint32_t>(std::countr_one(left >> first));
+uint64_t ObjectStore::release_pages(ObjectCluster& cluster, uint32_t index, uint64_t bytes) {
+  uint64_t released = 0;
+  // From the top, since places are taken from the bottom.
+  while (cluster.releasable != 0 && bytes_of_pages(released) < bytes) {
+    const auto last = 63 - static_cast<uint32_t>(std::countl_zero(cluster.releasable));
+    const auto run_pages =
+        static_cast<uint64_t>(std::countl_one(cluster.releasable << (63 - last)));
+    const uint64_t wanted_pages = (bytes - bytes_of_pages(released) - 1) / kPageBytes + 1;
+    const auto pages = static_cast<uint32_t>(std::min(run_pages, wanted_pages));
+    const uint32_t first = last + 1 - pages;
     arena_.release(uint64_t{index} * kObjectClusterBytes + uint64_t{first} * kPageBytes,
                    uint64_t{pages} * kPageBytes);
-    left &= ~bits_between(first, first + pages - 1);
+    const uint64_t run = bits_between(first, last);
+    cluster.releasable &= ~run;
+    released |= run;
   }
-  cluster.set_resident(cluster.resident_pages() & ~cluster.releasable);
-  cluster.releasable = 0;
-  resident_.fetch_sub(bytes, std::memory_order_relaxed);
-  budget_.release(bytes);
+  releasable_pages_.fetch_sub(uint64_t(std::popcount(released)), std::memory_order_relaxed);
+  cluster.set_resident(cluster.resident_pages() & ~released);
+  resident_.fetch_sub(bytes_of_pages(released), std::memory_order_relaxed);
+  budget_.release(bytes_of_pages(released));
+  return bytes_of_pages(released);
 }
 
 void ObjectStore::release_unused_pages() {
   const UncheckedGuard whole(store_lock_, !fine_);
-  release_all_unused();
+  release_all_unused(~uint64_t{0});
 }
 
-void ObjectStore::release_all_unused() {
+// Of all clusters together as many pages as `bytes` are at least, if there are so many.
+void ObjectStore::release_all_unused(uint64_t bytes) {
   const uint32_t made = made_.load(std::memory_order_relaxed);
-  for (uint32_t index = 0; index < made; ++index) {
+  for (uint32_t index = 0; index < made && bytes > 0; ++index) {
     ObjectCluster& cluster = clusters_[index];
     const OptionalGuard guard(cluster.lock, fine_);
-    release_unused(cluster, index);
+    const uint64_t released = release_unused(cluster, index, bytes);
+    bytes -= std::min(bytes, released);
   }
 }
 

@@ -13,31 +13,29 @@ uint64_t checksum_of(PageIndex index, std::span<const std::byte> content) {
   return XXH3_64bits_withSeed(content.data(), content.size(), index.value);
 }
 
-EncodedPage encode_same(Worker& worker, uint64_t fill) {
+EncodedPage encode_same(uint64_t fill, std::span<std::byte> out) {
   EncodedPage encoded;
   if (const auto word = SlotWord::same(fill)) {
     encoded.word = *word;
     return encoded;
   }
   // The few words that a slot word cannot hold are objects of eight bytes.
-  auto& object = worker.scratch().object;
-  std::memcpy(object.data(), &fill, sizeof fill);
+  std::memcpy(out.data(), &fill, sizeof fill);
   encoded.state = SlotWord::State::kSameObject;
-  encoded.bytes = std::span(object).first(sizeof fill);
+  encoded.bytes = out.first(sizeof fill);
   return encoded;
 }
 
 }  // namespace
 
-EncodedPage encode_page(const PoolOptions& options, Worker& worker,
-                        std::span<const std::byte> page) {
+EncodedPage encode_page(const PoolOptions& options, CodecContext& codec,
+                        std::span<const std::byte> page, std::span<std::byte> out) {
   if (options.same_filled) {
-    if (const auto fill = repeated_word(page)) return encode_same(worker, *fill);
+    if (const auto fill = repeated_word(page)) return encode_same(*fill, out);
   }
   EncodedPage encoded;
   encoded.state = SlotWord::State::kObject;
-  const auto out = std::span(worker.scratch().object).first(kMaxCompressedBytes);
-  const size_t length = worker.codec().compress(page, out);
+  const size_t length = codec.compress(page, out.first(kMaxCompressedBytes));
   if (length == 0) {
     encoded.bytes = page;
   } else {

@@ -6,11 +6,11 @@
 #include <cstdint>
 #include <span>
 
-#include "core/object_store.h"
+#include "compress/codec.h"
 #include "core/options.h"
+#include "core/size_class.h"
 #include "core/slot_word.h"
 #include "core/types.h"
-#include "core/worker.h"
 
 namespace cswap {
 
@@ -24,14 +24,14 @@ struct EncodedPage {
   SlotWord word;
   SlotWord::State state = SlotWord::State::kEmpty;
   Encoding encoding = Encoding::kRaw;
-  std::span<const std::byte> bytes;  // of `page` or of the worker's scratch; empty: no object
+  std::span<const std::byte> bytes;  // of the page or of `out`; empty: no object
 
   [[nodiscard]] bool needs_object() const { return !bytes.empty(); }
 };
 
-// Encodes a whole page with the worker's codec into its scratch (Scratch::object).
-[[nodiscard]] EncodedPage encode_page(const PoolOptions& options, Worker& worker,
-                                      std::span<const std::byte> page);
+// Encodes a whole page into `out`, of at least kMaxCompressedBytes.
+[[nodiscard]] EncodedPage encode_page(const PoolOptions& options, CodecContext& codec,
+                                      std::span<const std::byte> page, std::span<std::byte> out);
 
 // Bytes of the object of `bytes` of content: with its checksum when there is one.
 [[nodiscard]] inline uint32_t stored_bytes(const PoolOptions& options, size_t bytes) {

@@ -46,8 +46,15 @@ uint64_t pages_touched(uint64_t offset, uint64_t length) {
 Pool::Pool(PoolOptions options, uint64_t arena_for_bytes)
     : options_(std::move(options)),
       budget_(options_.mem_limit_bytes, options_.accept_threshold_percent),
-      store_(ObjectStore::arena_bytes_for(arena_for_bytes), budget_),
-      workers_(*options_.codec, std::max(1u, std::thread::hardware_concurrency())) {}
+      store_(ObjectStore::arena_bytes_for(arena_for_bytes), budget_, options_.alloc),
+      queues_(store_, budget_, options_.free, options_.checksum),
+      workers_(*options_.codec, std::max(1u, std::thread::hardware_concurrency())) {
+  if (options_.alloc == AllocMode::kGlobal) caches_.emplace(store_);
+  if (options_.free == FreeMode::kAsync) {
+    reclaimer_.emplace(
+        queues_, [this] { after_trim(); }, options_.on_thread_start);
+  }
+}
 
 Tenant& Pool::add_tenant(std::string name, uint64_t size_bytes) {
   tenants_.push_back(std::make_unique<Tenant>(std::move(name), size_bytes, budget_));
@@ -61,13 +68,31 @@ Status Pool::store(Tenant& tenant, uint64_t offset, std::span<const std::byte> d
   const uint64_t pages = pages_touched(offset, data.size());
   const Timer timer(shard, Operation::kStore, pages);
   reconsider_limit();
-  const Status status = WriteRequest(*this, tenant, *lease, offset, data.size(), data).run();
-  if (status == Status::kOk) {
+  const bool whole = options_.batch || pages == 1;
+  const Status status = whole ? WriteRequest(*this, tenant, *lease, offset, data.size(), data).run()
+                              : store_page_by_page(tenant, *lease, offset, data);
+  if (status != Status::kOk) {
+    note_refusal(shard, status);
+  } else if (whole) {
     shard.add_swpout(pages);
   } else {
-    note_refusal(shard, status);
+    shard.add_swpout_page_by_page(pages);
   }
   return status;
+}
+
+// As zswap stored a huge page before H. Zhu's batch: it was split first.
+Status Pool::store_page_by_page(Tenant& tenant, Worker& worker, uint64_t offset,
+                                std::span<const std::byte> data) {
+  while (!data.empty()) {
+    const size_t bytes = std::min<size_t>(data.size(), kPageBytes - offset % kPageBytes);
+    const Status status =
+        WriteRequest(*this, tenant, worker, offset, bytes, data.first(bytes)).run();
+    if (status != Status::kOk) return status;
+    offset += bytes;
+    data = data.subspan(bytes);
+  }
+  return Status::kOk;
 }
 
 Status Pool::zero(Tenant& tenant, uint64_t offset, uint64_t length) {
@@ -89,6 +114,39 @@ void Pool::note_refusal(StatsShard& shard, Status status) {
   }
   shard.add(Counter::kPoolLimitHit);
   budget_.set_limit_reached();
+}
+
+bool Pool::allocate(Worker& worker, std::span<ObjectStore::Wanted> wanted) {
+  ObjectStore::Hints& hints = worker.scratch().hints;
+  return caches_ ? caches_->allocate_all(worker.index(), hints, wanted)
+                 : store_.allocate_all(hints, wanted);
+}
+
+void Pool::free(Worker& worker, std::span<const SlotWord> objects) {
+  const FreeQueues::Need need = queues_.put(worker.index(), objects);
+  if (reclaimer_) reclaimer_->wake(need);
+}
+
+bool Pool::drain_waiting(Worker& worker) {
+  const bool drained = queues_.drain(worker.index());
+  return (caches_ && caches_->drop_all()) || drained;
+}
+
+void Pool::drain_free_queues() {
+  {
+    const WorkerPool::Lease lease(workers_);
+    (void)drain_waiting(*lease);
+  }
+  if (!reclaimer_) return after_trim();
+  reclaimer_->wake_for_trim();
+  reclaimer_->finish();
+}
+
+// Gives memory back to the OS when a trim has left little in it.
+void Pool::after_trim() {
+  // Places in caches keep pages that once were in use.
+  if (caches_ && caches_->bytes() > store_.live_bytes() / 8) (void)caches_->drop_all();
+  store_.shrink();
 }
 
 // After the limit was hit, looks whether there is room again.
@@ -170,7 +228,13 @@ void Pool::discard_pages(Tenant& tenant, Worker& worker, PageIndex first, PageIn
     discard_cluster(tenant, worker, std::max(first, SlotTable::first_page_of(index)),
                     std::min(end, SlotTable::first_page_of(index + 1)), is_trim);
   }
-  store_.shrink();
+  if (reclaimer_) {
+    reclaimer_->wake_for_trim();
+  } else {
+    // The last objects wait for others that will not come.
+    if (queues_.waiting_bytes() >= store_.live_bytes()) (void)queues_.drain(worker.index());
+    after_trim();
+  }
   reconsider_limit();
 }
 
@@ -187,11 +251,11 @@ void Pool::discard_cluster(Tenant& tenant, Worker& worker, PageIndex first, Page
     for (PageIndex page = first; page < end; ++page.value) {
       const SlotWord old = slots.exchange(cluster, page, SlotWord());
       delta.count(old, -1);
-      if (old.has_object()) displaced[objects++] = old.object_offset();
+      if (old.has_object()) displaced[objects++] = old;
     }
     slots.settle(cluster, index);
   }
-  store_.free(std::span(displaced).first(objects));
+  free(worker, std::span(displaced).first(objects));
   StatsShard& shard = tenant.shard(worker.index());
   delta.add_to(shard);
   if (is_trim) shard.add(Counter::kNotifyFree, static_cast<uint64_t>(-delta.stored_pages));
@@ -252,6 +316,11 @@ PoolSnapshot Pool::snapshot() const {
                           : 0;
   snapshot.limit_reached = budget_.limit_reached();
   snapshot.workers = workers_.made();
+  snapshot.alloc = options_.alloc == AllocMode::kCluster ? "cluster" : "global";
+  snapshot.batch = options_.batch ? "on" : "off";
+  snapshot.free = options_.free == FreeMode::kAsync ? "async" : "sync";
+  if (caches_) snapshot.slot_cache_bytes = caches_->bytes();
+  queues_.add_to(snapshot);
   snapshot.locks = LockStats::snapshot();
   for (const auto& tenant : tenants_) {
     TenantSnapshot sum = sum_shards(tenant->shards(workers_.made()));
@@ -263,6 +332,7 @@ PoolSnapshot Pool::snapshot() const {
 }
 
 void Pool::check_invariants(int level) {
+  drain_free_queues();
   store_.check_invariants(level);
   CSWAP_CHECK(budget_.used_bytes() == store_.resident_bytes() + metadata_bytes());
   uint64_t live = 0;

@@ -13,6 +13,7 @@
 #include "core/mapping.h"
 #include "core/object_store.h"
 #include "core/options.h"
+#include "core/page_codec.h"
 #include "core/slot_word.h"
 
 namespace cswap {
@@ -26,17 +27,29 @@ class Worker {
   // Words of all pages of the largest request, which need not be aligned. Touched lazily.
   static constexpr size_t kMaxWords = kMaxRequestBytes / kPageBytes + 1;
   static constexpr size_t kEdges = 2;
+  // Pages that are encoded before their objects get their places together: a slot cluster's, so
+  // that no folio is cut.
+  static constexpr size_t kBatchPages = kSlotClusterSlots;
+
+  // A batch of pages between encoding and placing.
+  struct Batch {
+    std::array<EncodedPage, kBatchPages> pages;
+    std::array<ObjectStore::Wanted, kBatchPages> wanted;  // of those that need an object
+    // What the codec made of them, each at an offset of kObjectAlignBytes.
+    alignas(64) std::array<std::byte, kBatchPages * kPageBytes> bytes;
+  };
 
   struct Scratch {
-    alignas(64) std::array<std::byte, kMaxObjectBytes> object;  // compressed, or copied out
+    alignas(64) std::array<std::byte, kMaxObjectBytes> object;  // copied out
     alignas(64) std::array<std::byte, kPageBytes> page;         // decompressed
     // For the two pages that an unaligned request may write in part: the object as it was, and
     // the page as it is to be.
     alignas(64) std::array<std::array<std::byte, kMaxObjectBytes>, kEdges> edge_object;
     alignas(64) std::array<std::array<std::byte, kPageBytes>, kEdges> edge_page;
-    std::array<ArenaOffset, kSlotClusterSlots> displaced;
+    std::array<SlotWord, kSlotClusterSlots> displaced;
     ObjectStore::Hints hints;
     std::array<SlotWord, kMaxWords> words;
+    Batch batch;
   };
 
   [[nodiscard]] Scratch& scratch() const { return *mapping_.as<Scratch>(); }

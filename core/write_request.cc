@@ -93,7 +93,9 @@ Status WriteRequest::reserve_slots() {
   const SlotTable::Index last = SlotTable::cluster_of({(offset_ + data_.size() - 1) >> kPageShift});
   for (SlotTable::Index index = first; index <= last; ++index) {
     if (slots_.reserve(index)) continue;
-    // Pages that the store keeps for objects to come must not stand in the way of a table page.
+    // Neither what waits to be freed nor pages that the store keeps for objects to come may stand
+    // in the way of a table page.
+    (void)pool_.drain_waiting(worker_);
     pool_.store_.release_unused_pages();
     if (!slots_.reserve(index)) return Status::kNoSpace;
   }
@@ -101,37 +103,79 @@ Status WriteRequest::reserve_slots() {
 }
 
 Status WriteRequest::prepare_middle() {
-  for (PageIndex page = middle_begin_; page < middle_end_; ++page.value) {
-    const auto content = data_.subspan(page.value * kPageBytes - offset_, kPageBytes);
-    const Status status = place(page, content, &scratch_.words[prepared_]);
-    if (status != Status::kOk) return status;
-    ++prepared_;
+  PageIndex page = middle_begin_;
+  while (page < middle_end_) {
+    const size_t pages = std::min<uint64_t>(middle_end_.value - page.value, Worker::kBatchPages);
+    if (const Status status = prepare_batch(page, pages); status != Status::kOk) return status;
+    page.value += pages;
   }
   return Status::kOk;
 }
 
-// Encodes a whole page and puts its object in the store; `word` then names it and nothing else
-// does.
-Status WriteRequest::place(PageIndex page, std::span<const std::byte> content, SlotWord* word) {
-  const PoolOptions& options = pool_.options_;
-  const EncodedPage encoded = encode_page(options, worker_, content);
-  *word = encoded.word;
-  if (!encoded.needs_object()) return Status::kOk;
-  const uint32_t bytes = stored_bytes(options, encoded.bytes.size());
-  const MemoryBudget::For purpose = add_credit(slots_.peek(page), bytes);
-  ArenaOffset at;
-  if (!pool_.store_.allocate(scratch_.hints, bytes, purpose, &at)) return Status::kNoSpace;
-  write_object(options, page, encoded.bytes, pool_.store_.bytes(at));
-  *word = SlotWord::object(encoded.state, encoded.encoding, 0,
-                           static_cast<uint32_t>(encoded.bytes.size()), at);
+// Encodes whole pages, then takes the places of all their objects in one call, then fills them. The
+// words then name the objects and nothing else does.
+Status WriteRequest::prepare_batch(PageIndex first, size_t pages) {
+  Worker::Batch& batch = scratch_.batch;
+  size_t objects = 0;
+  size_t packed = 0;
+  for (size_t i = 0; i < pages; ++i) {
+    const PageIndex page{first.value + i};
+    const auto content = data_.subspan(page.value * kPageBytes - offset_, kPageBytes);
+    const auto out = std::span(batch.bytes).subspan(packed);
+    EncodedPage& encoded = batch.pages[i];
+    encoded = encode_page(pool_.options_, worker_.codec(), content, out);
+    if (!encoded.needs_object()) continue;
+    if (encoded.bytes.data() == out.data()) {
+      packed += (encoded.bytes.size() + kObjectAlignBytes - 1) & ~size_t{kObjectAlignBytes - 1};
+    }
+    batch.wanted[objects++] = wanted_for(page, encoded);
+  }
+  const auto wanted = std::span(batch.wanted).first(objects);
+  if (!place(wanted)) {
+    for (const ObjectStore::Wanted& taken : wanted) {
+      if (taken.has_place()) pool_.store_.free({&taken.at, 1});
+    }
+    return Status::kNoSpace;
+  }
+  const ObjectStore::Wanted* next = wanted.data();
+  for (size_t i = 0; i < pages; ++i) {
+    const EncodedPage& encoded = batch.pages[i];
+    scratch_.words[prepared_++] = encoded.needs_object()
+                                      ? put_object({first.value + i}, encoded, (next++)->at)
+                                      : encoded.word;
+  }
   return Status::kOk;
+}
+
+ObjectStore::Wanted WriteRequest::wanted_for(PageIndex page, const EncodedPage& encoded) {
+  ObjectStore::Wanted wanted;
+  wanted.bytes = stored_bytes(pool_.options_, encoded.bytes.size());
+  if (pool_.budget_.limit_bytes() > 0) {
+    wanted.purpose = add_credit(slots_.peek(page), wanted.bytes);
+  }
+  return wanted;
+}
+
+// All of them, or false.
+bool WriteRequest::place(std::span<ObjectStore::Wanted> wanted) {
+  if (pool_.allocate(worker_, wanted)) return true;
+  // What waits to be freed must not stand in the way.
+  if (pool_.drain_waiting(worker_) && pool_.allocate(worker_, wanted)) return true;
+  return std::ranges::all_of(wanted, [this](ObjectStore::Wanted& next) {
+    return next.has_place() || pool_.store_.allocate_at_limit(scratch_.hints, next);
+  });
+}
+
+// Fills the place of an object; returns the word that names it.
+SlotWord WriteRequest::put_object(PageIndex page, const EncodedPage& encoded, ArenaOffset at) {
+  write_object(pool_.options_, page, encoded.bytes, pool_.store_.bytes(at));
+  return SlotWord::object(encoded.state, encoded.encoding, 0,
+                          static_cast<uint32_t>(encoded.bytes.size()), at);
 }
 
 // Tells the budget what the object of `bytes` will replace, and the caller as what to ask for it.
 MemoryBudget::For WriteRequest::add_credit(SlotWord replaced, uint32_t bytes) {
-  if (!replaced.has_object() || pool_.budget_.limit_bytes() == 0) {
-    return MemoryBudget::For::kNewPage;
-  }
+  if (!replaced.has_object()) return MemoryBudget::For::kNewPage;
   const SizeClass old_class = size_class_of(stored_bytes(pool_.options_, replaced.object_bytes()));
   const bool grows = size_class_of(bytes) > old_class;
   // An object reaches into two pages at most.
@@ -178,7 +222,13 @@ Status WriteRequest::encode_edge(Edge& edge) {
                 data_.data() + (edge.page.value * kPageBytes + edge.from - offset_),
                 edge.to - edge.from);
   }
-  return place(edge.page, page, &edge.word);
+  const EncodedPage encoded = encode_page(pool_.options_, worker_.codec(), page, scratch_.object);
+  edge.word = encoded.word;
+  if (!encoded.needs_object()) return Status::kOk;
+  ObjectStore::Wanted wanted = wanted_for(edge.page, encoded);
+  if (!place({&wanted, 1})) return Status::kNoSpace;
+  edge.word = put_object(edge.page, encoded, wanted.at);
+  return Status::kOk;
 }
 
 bool WriteRequest::edge_unchanged_locked(const Edge& edge) CSWAP_NO_TSA {
@@ -270,12 +320,12 @@ void WriteRequest::count_published(SlotWord word) {
 
 void WriteRequest::displace(SlotWord old) {
   delta_.count(old, -1);
-  if (old.has_object()) scratch_.displaced[displaced_++] = old.object_offset();
+  if (old.has_object()) scratch_.displaced[displaced_++] = old;
 }
 
 void WriteRequest::free_displaced() {
   if (displaced_ == 0) return;
-  pool_.store_.free(std::span(scratch_.displaced).first(displaced_));
+  pool_.free(worker_, std::span(scratch_.displaced).first(displaced_));
   displaced_ = 0;
 }
 

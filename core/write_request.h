@@ -59,6 +59,7 @@ class WriteRequest {
   void add_edge(PageIndex page, uint64_t from, uint64_t to);
   Status prepare();
   Status prepare_middle();
+  Status prepare_batch(PageIndex first, size_t pages);
   Status reserve_slots();
   Status prepare_edge(Edge& edge);
   void read_edge_locked(Edge& edge);
@@ -68,7 +69,9 @@ class WriteRequest {
   Status try_publish_edges(bool prepare_under_lock, bool* published);
   void publish_edge_locked(Edge& edge);
   void publish_middle();
-  Status place(PageIndex page, std::span<const std::byte> content, SlotWord* word);
+  [[nodiscard]] bool place(std::span<ObjectStore::Wanted> wanted);
+  [[nodiscard]] ObjectStore::Wanted wanted_for(PageIndex page, const EncodedPage& encoded);
+  [[nodiscard]] SlotWord put_object(PageIndex page, const EncodedPage& encoded, ArenaOffset at);
   MemoryBudget::For add_credit(SlotWord replaced, uint32_t bytes);
   void count_published(SlotWord word);
   void displace(SlotWord old);

@@ -17,7 +17,8 @@ using State = SlotWord::State;
 struct Stored {
   Stored(const PoolOptions& options, PageIndex page, const Page& content)
       : worker(std::make_unique<Worker>(0, *options.codec)) {
-    const EncodedPage encoded = encode_page(options, *worker, content);
+    const EncodedPage encoded =
+        encode_page(options, (*worker).codec(), content, (*worker).scratch().object);
     word = encoded.word;
     if (!encoded.needs_object()) return;
     object.resize(stored_bytes(options, encoded.bytes.size()));

@@ -120,7 +120,7 @@ TEST_CASE("no worker is ever leased to two at once, and what one wrote the next 
         Worker& worker = *lease;
         if (holders[worker.index()].fetch_add(1) != 0) std::abort();
         // Not atomic: TSan sees it when a lease does not hand over what the one before wrote.
-        ++worker.scratch().displaced[0].value;
+        ++worker.scratch().hints.cluster[0];
         if (i % 64 == 0) std::this_thread::yield();
         holders[worker.index()].fetch_sub(1);
       }
@@ -131,7 +131,7 @@ TEST_CASE("no worker is ever leased to two at once, and what one wrote the next 
   uint64_t sum = 0;
   std::deque<WorkerPool::Lease> leases;
   for (uint32_t i = pool.made(); i > 0; --i) {
-    sum += (*leases.emplace_back(pool)).scratch().displaced[0].value;
+    sum += (*leases.emplace_back(pool)).scratch().hints.cluster[0];
   }
   CHECK(sum == kThreads * kLeases);
 }

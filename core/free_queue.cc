@@ -1,0 +1,201 @@
+#include "core/free_queue.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "core/check.h"
+
+namespace cswap {
+
+FreeQueues::FreeQueues(ObjectStore& store, const MemoryBudget& budget, FreeMode mode, bool checksum)
+    : store_(store),
+      budget_(budget),
+      mode_(mode),
+      checksum_bytes_(checksum ? kChecksumBytes : 0),
+      mapping_(kMaxWorkers * sizeof(FreeQueue), "the free queues") {}
+
+uint32_t FreeQueues::object_class_bytes(SlotWord word) const {
+  return class_bytes(size_class_of(word.object_bytes() + checksum_bytes_));
+}
+
+void FreeQueues::note_used(uint32_t worker) {
+  uint32_t used = used_.load(std::memory_order_relaxed);
+  while (used <= worker &&
+         !used_.compare_exchange_weak(used, worker + 1, std::memory_order_relaxed)) {
+  }
+}
+
+FreeQueues::Need FreeQueues::put(uint32_t worker, std::span<const SlotWord> objects) {
+  if (objects.empty()) return Need::kNone;
+  FreeQueue& own = queue(worker);
+  note_used(worker);
+  if (budget_.near_limit()) {
+    free_directly(own, objects);
+    return Need::kNone;
+  }
+  if (mode_ == FreeMode::kAsync) {
+    const size_t pushed = push(own, objects, kCapacity);
+    free_directly(own, objects.subspan(pushed));
+    const bool much = own.count.load(std::memory_order_relaxed) >= kCapacity / 8;
+    return much ? Need::kMuch : Need::kSome;
+  }
+  while (!objects.empty()) {
+    objects = objects.subspan(push(own, objects, kBatch));
+    if (own.count.load(std::memory_order_relaxed) < kBatch) break;
+    Batch batch;
+    begin_batch(own, batch);
+    free_batch(batch, own.freed_objects, own.latency);
+    end_batch(own);
+  }
+  return Need::kNone;
+}
+
+// Puts as many as fit; returns how many.
+size_t FreeQueues::push(FreeQueue& to, std::span<const SlotWord> objects, uint32_t capacity) {
+  const Guard guard(to.lock);
+  const uint32_t count = to.count.load(std::memory_order_relaxed);
+  const size_t pushed = std::min<size_t>(objects.size(), capacity - std::min(capacity, count));
+  uint64_t bytes = to.bytes.load(std::memory_order_relaxed);
+  for (size_t i = 0; i < pushed; ++i) {
+    to.ring[(to.first + count + i) % kCapacity] = objects[i];
+    bytes += object_class_bytes(objects[i]);
+  }
+  to.count.store(count + static_cast<uint32_t>(pushed), std::memory_order_relaxed);
+  to.bytes.store(bytes, std::memory_order_relaxed);
+  return pushed;
+}
+
+void FreeQueues::begin_batch(FreeQueue& from, Batch& batch) {
+  const Guard guard(from.lock);
+  const uint32_t count = from.count.load(std::memory_order_relaxed);
+  uint64_t bytes = from.bytes.load(std::memory_order_relaxed);
+  batch.count = std::min<size_t>(count, kBatch);
+  for (size_t i = 0; i < batch.count; ++i) {
+    const SlotWord word = from.ring[(from.first + i) % kCapacity];
+    batch.objects[i] = word.object_offset();
+    bytes -= object_class_bytes(word);
+  }
+  from.first = (from.first + static_cast<uint32_t>(batch.count)) % kCapacity;
+  from.count.store(count - static_cast<uint32_t>(batch.count), std::memory_order_relaxed);
+  from.bytes.store(bytes, std::memory_order_relaxed);
+  // Under the lock, so that who finds the queue empty sees the batch.
+  if (batch.count > 0) from.in_flight.fetch_add(1, std::memory_order_relaxed);
+}
+
+void FreeQueues::end_batch(FreeQueue& from) {
+  from.in_flight.fetch_sub(1, std::memory_order_release);
+  from.in_flight.notify_all();
+}
+
+void FreeQueues::free_batch(Batch& batch, StatsCell& freed,
+                            std::array<LatencyHistogram, kOrders>& latency) {
+  const auto objects = std::span(batch.objects).first(batch.count);
+  const auto start = std::chrono::steady_clock::now();
+  // Neighbours share a lock round.
+  std::ranges::sort(objects);
+  store_.free(objects);
+  const std::chrono::nanoseconds taken = std::chrono::steady_clock::now() - start;
+  freed.add(batch.count);
+  latency[order_of(batch.count)].add(static_cast<uint64_t>(taken.count()));
+}
+
+void FreeQueues::free_directly(FreeQueue& own, std::span<const SlotWord> objects) {
+  Batch batch;
+  while (!objects.empty()) {
+    batch.count = std::min(objects.size(), kBatch);
+    for (size_t i = 0; i < batch.count; ++i) batch.objects[i] = objects[i].object_offset();
+    free_batch(batch, own.freed_objects, own.latency);
+    objects = objects.subspan(batch.count);
+  }
+}
+
+bool FreeQueues::drain(uint32_t worker) {
+  FreeQueue& own = queue(worker);
+  note_used(worker);
+  const uint32_t used = used_.load(std::memory_order_relaxed);
+  bool any = false;
+  for (uint32_t i = 0; i < used; ++i) {
+    FreeQueue& from = queue(i);
+    for (;;) {
+      Batch batch;
+      begin_batch(from, batch);
+      if (batch.count == 0) break;
+      any = true;
+      free_batch(batch, own.freed_objects, own.latency);
+      end_batch(from);
+    }
+    if (from.in_flight.load(std::memory_order_acquire) == 0) continue;
+    any = true;
+    await_others(from);
+  }
+  return any;
+}
+
+// Waits until batches that were taken from the queue before are freed. Others may be taken
+// meanwhile, so not for ever.
+void FreeQueues::await_others(FreeQueue& from) {
+  for (int i = 0; i < 8; ++i) {
+    const uint32_t in_flight = from.in_flight.load(std::memory_order_acquire);
+    if (in_flight == 0) return;
+    from.in_flight.wait(in_flight, std::memory_order_acquire);
+  }
+}
+
+size_t FreeQueues::free_batch_in_background() {
+  const uint32_t used = used_.load(std::memory_order_relaxed);
+  for (uint32_t i = 0; i < used; ++i) {
+    FreeQueue& from = queue(next_++ % used);
+    if (from.count.load(std::memory_order_relaxed) == 0) continue;
+    Batch batch;
+    begin_batch(from, batch);
+    if (batch.count == 0) continue;
+    free_batch(batch, freed_in_background_, background_latency_);
+    end_batch(from);
+    return batch.count;
+  }
+  return 0;
+}
+
+uint64_t FreeQueues::waiting_objects_exactly() {
+  uint64_t waiting = 0;
+  const uint32_t used = used_.load(std::memory_order_relaxed);
+  for (uint32_t i = 0; i < used; ++i) {
+    FreeQueue& from = queue(i);
+    const Guard guard(from.lock);
+    waiting += from.count.load(std::memory_order_relaxed);
+  }
+  return waiting;
+}
+
+uint64_t FreeQueues::waiting_objects() const {
+  uint64_t waiting = 0;
+  const uint32_t used = used_.load(std::memory_order_relaxed);
+  for (uint32_t i = 0; i < used; ++i) waiting += queue(i).count.load(std::memory_order_relaxed);
+  return waiting;
+}
+
+uint64_t FreeQueues::waiting_bytes() const {
+  uint64_t waiting = 0;
+  const uint32_t used = used_.load(std::memory_order_relaxed);
+  for (uint32_t i = 0; i < used; ++i) waiting += queue(i).bytes.load(std::memory_order_relaxed);
+  return waiting;
+}
+
+void FreeQueues::add_to(PoolSnapshot& snapshot) const {
+  const uint32_t used = used_.load(std::memory_order_relaxed);
+  for (uint32_t i = 0; i < used; ++i) {
+    const FreeQueue& from = queue(i);
+    snapshot.free_waiting_objects += from.count.load(std::memory_order_relaxed);
+    snapshot.free_waiting_bytes += from.bytes.load(std::memory_order_relaxed);
+    snapshot.freed_in_request += from.freed_objects.get();
+    for (size_t order = 0; order < kOrders; ++order) {
+      from.latency[order].add_to(snapshot.free_latency[order]);
+    }
+  }
+  snapshot.freed_in_background = freed_in_background_.get();
+  for (size_t order = 0; order < kOrders; ++order) {
+    background_latency_[order].add_to(snapshot.free_latency[order]);
+  }
+}
+
+}  // namespace cswap
