@@ -103,20 +103,30 @@ ObjectStore::Take ObjectStore::place_one(Hints& hints, Wanted& wanted) {
 // kUnfit when the class has no place and the arena no cluster for it.
 ObjectStore::Take ObjectStore::place(Hints& hints, Chain& chain) {
   uint32_t& hint = hints.cluster[chain.size_class];
-  uint32_t avoid = 0;
+  uint32_t contended = 0;
   if (hint != 0) {
-    bool contended = false;
-    const Take result = place_hinted(hint, chain, &contended);
+    const Take result = try_take(hint, chain, &contended);
     if (result != Take::kUnfit) return result;
-    if (contended) avoid = hint;
   }
   for (int tries = 0; tries <= kMaxTries; ++tries) {
-    // Others may fill every cluster between its choice and its lock; a fresh one is this thread's.
-    const Choice choice = choose(tries < kMaxTries ? chain.size_class : kNoClass, avoid);
-    if (choice.link == 0) return Take::kUnfit;
+    // Others may fill every cluster between its choice and its lock, or be at work in each: a fresh
+    // one is this thread's.
+    Choice choice = choose(tries < kMaxTries ? chain.size_class : kNoClass, contended);
     const uint16_t before = chain.link;
-    const Take result =
-        choice.fresh ? take_fresh(choice.link - 1, chain) : take(choice.link - 1, chain);
+    Take result = Take::kUnfit;
+    if (choice.link != 0 && !choice.fresh) {
+      result = try_take(choice.link, chain, &contended);
+      if (contended == choice.link) {
+        const Choice fresh = choose(kNoClass, 0);
+        if (fresh.link != 0) choice = fresh;
+      }
+    }
+    if (choice.link == 0) return Take::kUnfit;
+    if (choice.fresh) {
+      result = take_fresh(choice.link - 1, chain);
+    } else if (contended == choice.link) {
+      result = take(choice.link - 1, chain);  // the arena has no other
+    }
     if (result == Take::kTaken) hint = choice.link;
     if (result != Take::kUnfit) return result;
     if (chain.link != before) tries = -1;  // it was filled by this chain
@@ -125,11 +135,11 @@ ObjectStore::Take ObjectStore::place(Hints& hints, Chain& chain) {
 }
 
 // The analysis cannot follow a lock that is tried only where there is one.
-ObjectStore::Take ObjectStore::place_hinted(uint32_t link, Chain& chain,
-                                            bool* contended) CSWAP_NO_TSA {
+ObjectStore::Take ObjectStore::try_take(uint32_t link, Chain& chain,
+                                        uint32_t* contended) CSWAP_NO_TSA {
   ObjectCluster& cluster = clusters_[link - 1];
   if (fine_ && !cluster.lock.try_lock()) {
-    *contended = true;
+    *contended = link;
     return Take::kUnfit;
   }
   const Take result =

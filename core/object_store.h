@@ -6,8 +6,8 @@
 //
 // Each Worker remembers, per size class, the object cluster that it last used, and tries it first.
 // That memory is a hint: the cluster stays on its list, and two Workers share one until they meet
-// at its lock; only then the later one takes another. So a small pool does not pay for a half-empty
-// cluster per thread and class.
+// at its lock; only then the later one takes another, a fresh one if it meets somebody there too.
+// So a small pool does not pay for a half-empty cluster per thread and class.
 //
 // Pages of the arena become resident when an object first touches them and are charged to the
 // MemoryBudget then. For each object cluster, with its lock held:
@@ -177,7 +177,8 @@ class ObjectStore {
 
   [[nodiscard]] bool place_all(Hints& hints, std::span<Wanted> wanted, Places places);
   Take place(Hints& hints, Chain& chain);
-  Take place_hinted(uint32_t link, Chain& chain, bool* contended);
+  // As take(), but leaves a cluster that another thread has locked to it, and names it.
+  Take try_take(uint32_t link, Chain& chain, uint32_t* contended);
   Take place_one(Hints& hints, Wanted& wanted);
   // kTaken when the whole chain has places; kUnfit when the object cluster has no more of the
   // class, kRefused when the limit refused a page.
