@@ -2,12 +2,14 @@
 # A request stored as one batch against page by page (E2), and both against the bare codec on the
 # same pages: one thread, requests of 4 KiB, 64 KiB and 2 MiB, over older content and as first
 # stores. Ratios are of speed: the first named over the second.
-# usage: tests/bench/batch.sh [ROUNDS [SECONDS_EACH]] [--json FILE]    (default 9 rounds of 0.2 s)
+# usage: tests/bench/batch.sh [ROUNDS [SECONDS_EACH]] [--json FILE] [--codecs "lz4 zstd"]
+#        (default 9 rounds of 0.2 s)
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
+OPTION[codecs]="lz4 zstd"
 parse_arguments 9 0.2 "$@"
 
-for codec in lz4 zstd; do
+for codec in ${OPTION[codecs]}; do
   for ((round = 1; round <= ROUNDS; round++)); do
     progress "$round"
     google batch_bench "^$codec/" | jq -r "$JQ_NS_PER_ITEM" | sample_lines

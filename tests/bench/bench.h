@@ -163,6 +163,7 @@ class Samples {
     count_ = ns_.size();
     lost_ += more.lost_;
   }
+  [[nodiscard]] size_t count() const { return count_; }
   // As a JSON object, exact: nearest-rank percentiles, and the shares of E5's table.
   [[nodiscard]] std::string json() {
     if (lost_ > 0) fail("more samples than there was room for");

@@ -3,10 +3,12 @@
 # alloc=cluster against alloc=global, in requests of 4 KiB and of 64 KiB, and the locks that they
 # waited for.
 # usage: tests/bench/contention.sh [ROUNDS [SECONDS_EACH]] [--json FILE] [--threads "1 2 4 8 16"]
-#        (default 5 rounds of 0.5 s; the table of locks is of the last number of threads)
+#        [--device-mib N]    (default 5 rounds of 0.5 s, 256 MiB, which is 128 slot clusters)
+# The tables of locks are of the last number of threads.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 OPTION[threads]="1 2 4 8 16"
+OPTION[device-mib]=256
 parse_arguments 5 0.5 "$@"
 read -ra threads <<<"${OPTION[threads]}"
 most=${threads[-1]}
@@ -16,7 +18,8 @@ most=${threads[-1]}
 measure() {
   local alloc
   for alloc in cluster global; do
-    google contention_bench "^$1/alloc=$alloc/free=$2/real_time/threads:$3\$" |
+    google contention_bench "^$1/alloc=$alloc/free=$2/real_time/threads:$3\$" \
+      "${OPTION[device-mib]}" |
       jq -c --arg way "$alloc" --arg size "$1" --arg free "$2" --argjson threads "$3" \
         '.benchmarks[0] | {$way, $size, $free, $threads, pages_per_s: .items_per_second, seconds,
            locks: with_entries(select(.key | startswith("lock/")) | .key |= .[5:])}' \
@@ -58,9 +61,7 @@ lock_table() {
        seconds: (map(.seconds) | add),
        locks: (map(.locks | to_entries[]) | group_by(.key | split("/")[:-1]) | map(
          (.[0].key | split("/")) as $name
-         | (map({key: (.key | split("/")[-1]), value}) | group_by(.key)
-            | map({key: .[0].key, value: (map(.value)
-                | if . == [] then 0 else . end)}) | from_entries) as $columns
+         | (reduce .[] as $e ({}; .[$e.key | split("/")[-1]] += [$e.value])) as $columns
          | {type: $name[0], caller: (if ($name | length) > 2 then $name[1] else "" end),
             acquired: ($columns.acquired // [0] | add),
             contended: ($columns.contended // [0] | add),
@@ -80,7 +81,8 @@ lock_table() {
     }
     $1 == "T" { printf "\n%s\n%12s %10s %11s %11s %11s   %-14s %s\n", $2, "acquired", "contended",
                        "total wait", "max wait", "avg wait", "type", "caller"; next }
-    { printf "%12s %10d %11s %11s %11s   %-14s %s\n", $1, $2, time($3), time($4), time($5), $6, $7 }'
+    { printf "%12s %10d %11s %11s %11s   %-14s %s\n", $1, $2, time($3), time($4), time($5), $6,
+             $7 }'
 }
 for size in 4k 64k; do
   lock_table "$size" async global

@@ -1,6 +1,7 @@
 // Threads that store and load random pages of one device (E1's anon-w-rand), by allocator and by
 // the way of freeing. Each is to be run in a process of its own, since the longest wait for a lock
 // is of the whole process. contention.sh does so and prints the tables.
+// usage: contention_bench DEVICE_MIB --benchmark_filter=...
 
 #include <benchmark/benchmark.h>
 
@@ -18,8 +19,7 @@ namespace {
 using namespace cswap;
 using namespace cswap::bench;
 
-// 128 slot clusters.
-constexpr uint64_t kDevicePages = 256ull << 20 >> kPageShift;
+uint64_t device_pages = 0;  // set before any thread starts
 
 using Clock = std::chrono::steady_clock;
 
@@ -60,8 +60,8 @@ void random_pages(benchmark::State& state, size_t request_pages, const char* swi
   if (first) {
     // There are several runs until one is long enough; one fill serves all, and waits are of all.
     if (shared.device == nullptr) {
-      shared.device = std::make_unique<Device>("lz4", switches, kDevicePages);
-      shared.device->fill(0, kDevicePages);
+      shared.device = std::make_unique<Device>("lz4", switches, device_pages);
+      shared.device->fill(0, device_pages);
       shared.before = LockStats::snapshot();
     }
     shared.start = Clock::now();
@@ -69,7 +69,7 @@ void random_pages(benchmark::State& state, size_t request_pages, const char* swi
   Random random(static_cast<uint64_t>(state.thread_index()) + 1);
   std::vector<std::byte> loaded(request_pages * kPageBytes);
   const auto random_request = [&] {
-    return random.below(kDevicePages / request_pages) * request_pages;
+    return random.below(device_pages / request_pages) * request_pages;
   };
   // All threads wait for each other where the loop begins and where it ends.
   for (auto _ : state) {
@@ -106,7 +106,10 @@ void register_all() {
 
 int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  const char* const usage = "usage: contention_bench DEVICE_MIB --benchmark_filter=...";
+  if (argc != 2) bench::fail(usage);
+  device_pages = std::strtoull(argv[1], nullptr, 10) << 20 >> kPageShift;
+  if (device_pages == 0) bench::fail(usage);
   register_all();
   if (benchmark::RunSpecifiedBenchmarks() > 1) bench::fail("run one benchmark a process");
   shared.device.reset();

@@ -19,7 +19,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kPeriod{1};
 // Where loads go, and where the writes of the second variant go: neither is ever discarded.
 constexpr uint64_t kLoadPages = 128ull << 20 >> kPageShift;
-constexpr uint64_t kOverwritePages = 64ull << 20 >> kPageShift;
+constexpr uint64_t kOverwritePages = 32ull << 20 >> kPageShift;
 constexpr uint64_t kLoadsBefore = 1000;
 constexpr double kMostLoadsASecond = 2e6;
 

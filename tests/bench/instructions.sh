@@ -19,7 +19,7 @@ callgrind() {
     "$driver" "$2" "$3" "${OPTION[pages]}"
 }
 
-# Prints: in the request, of it in the codec, and what the pool's own threads did besides; a page each.
+# Prints instructions a page: in the request, of it in the codec, and in the pool's own threads.
 # usage: measure REQUEST SWITCHES
 measure() {
   local request=$1 switches=$2 pages codec background=0

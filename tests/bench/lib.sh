@@ -19,7 +19,7 @@ die() { echo "$0: $*" >&2; exit 1; }
 at_exit() { CLEANUPS+=("$*"); }
 run_cleanups() {
   local i
-  for ((i = ${#CLEANUPS[@]} - 1; i >= 0; i--)); do eval "${CLEANUPS[i]}"; done
+  for ((i = ${#CLEANUPS[@]} - 1; i >= 0; i--)); do eval "${CLEANUPS[i]}" || true; done
   rm -rf "$WORK"
 }
 trap run_cleanups EXIT
@@ -154,15 +154,15 @@ fi
 take_zram() {
   ZRAM='' ZRAM_MISSING=''
   local id=''
-  [ -w /sys/class/zram-control ] || [ -e /dev/zram0 ] || modprobe zram 2>/dev/null || true
+  [ -e /sys/class/zram-control ] || modprobe zram 2>/dev/null || true
   if [ "$(id -u)" != 0 ]; then
     ZRAM_MISSING="only root may set up a zram device"
-  elif [ -e /sys/class/zram-control/hot_add ] && id=$(cat /sys/class/zram-control/hot_add) 2>&1; then
-    ZRAM=/dev/zram$id
-    at_exit "echo $id >/sys/class/zram-control/hot_remove"
-    [ -b "$ZRAM" ] || ZRAM_MISSING="no device node $ZRAM"
-  else
+  elif ! id=$(cat /sys/class/zram-control/hot_add 2>/dev/null); then
     ZRAM_MISSING="this kernel has no zram"
+  else
+    at_exit "echo $id >/sys/class/zram-control/hot_remove"
+    ZRAM=/dev/zram$id
+    [ -b "$ZRAM" ] || ZRAM_MISSING="no device node $ZRAM"
   fi
   [ -z "$ZRAM_MISSING" ] || { ZRAM=''; return 0; }
   at_exit "reset_zram"
@@ -170,10 +170,74 @@ take_zram() {
     ZRAM='' ZRAM_MISSING="this kernel's zram has no lz4"
   fi
 }
-reset_zram() { [ -z "$ZRAM" ] || echo 1 >"/sys/block/${ZRAM#/dev/}/reset"; }
+reset_zram() {
+  local i
+  [ -n "$ZRAM" ] || return 0
+  # Something that probes new devices may have it open for a moment.
+  for ((i = 0; i < 50; i++)); do
+    ! echo 1 2>/dev/null >"/sys/block/${ZRAM#/dev/}/reset" || return 0
+    sleep 0.1
+  done
+  echo "$ZRAM is in use and cannot be given back" >&2
+  return 1
+}
 # Empties it and gives it a size.
 size_zram() {
   reset_zram
   echo lz4 >"/sys/block/${ZRAM#/dev/}/comp_algorithm" 2>/dev/null || return 1
   echo "$1" >"/sys/block/${ZRAM#/dev/}/disksize"
 }
+
+# Words of a fio job: pages that are 60 % compressible in chunks of 4 KiB.
+# usage: fio_words RW BLOCK_SIZE CONNECTIONS ENGINE_WORD...
+fio_words() {
+  echo "--name=run --size=512M --output-format=json --rw=$1 --bs=$2 --numjobs=$3" \
+    "--group_reporting --buffer_compress_percentage=60 --buffer_compress_chunk=4k --refill_buffers" \
+    "${*:4}"
+}
+# The words that end a job in time; fio takes no fractions of a second.
+fio_time() { awk -v s="$SECONDS_EACH" 'BEGIN {printf "--time_based --runtime=%dms\n", s * 1000}'; }
+
+# Runs a job, on what was filled before when it reads; prints fio's JSON of it.
+# usage: run_fio RW BLOCK_SIZE CONNECTIONS ENGINE_WORDS
+run_fio() {
+  # shellcheck disable=SC2046  # words
+  if [[ $1 == *read ]]; then fio $(fio_words write 256k 1 "$4") >/dev/null; fi
+  # shellcheck disable=SC2046
+  fio $(fio_words "$1" "$2" "$3" "$4" "$(fio_time)") | sed -n '/^{/,$p' | jq '.jobs[0]'
+}
+# The same as one job on $ZRAM.
+# usage: zram_fio RW BLOCK_SIZE
+zram_fio() { run_fio "$1" "$2" 1 "--ioengine=psync --direct=1 --filename=$ZRAM"; }
+
+# Whether all of the words but the first are among those of the first.
+# usage: among "WORD..." WORD...
+among() {
+  local word
+  for word in "${@:2}"; do [[ " $1 " == *" $word "* ]] || return 1; done
+}
+
+# A server on a socket in $WORK, for as long as a measurement: sets URI and SERVER_PID.
+# usage: start_server "PLUGIN PARAMETER..."
+start_server() {
+  rm -f "$WORK/nbd.sock" "$WORK/nbd.pid"
+  # shellcheck disable=SC2086  # the arguments of a server are words
+  nbdkit -f -t 16 -U "$WORK/nbd.sock" -P "$WORK/nbd.pid" $1 2>"$WORK/nbd.log" &
+  SERVER_PID=$!
+  URI="nbd+unix:///?socket=$WORK/nbd.sock"
+  local i
+  for ((i = 0; i < 500; i++)); do
+    [ ! -s "$WORK/nbd.pid" ] || return 0
+    kill -0 "$SERVER_PID" 2>/dev/null || break
+    sleep 0.02
+  done
+  cat "$WORK/nbd.log" >&2
+  die "nbdkit $1 did not start"
+}
+stop_server() {
+  [ -n "${SERVER_PID:-}" ] || return 0
+  kill "$SERVER_PID" 2>/dev/null || true
+  wait "$SERVER_PID" 2>/dev/null || true
+  SERVER_PID=''
+}
+at_exit stop_server

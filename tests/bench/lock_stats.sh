@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # What counting locks costs where nobody waits: pool_bench, and the same built without the counting,
 # in turn. Ratios are time with over time without.
-# usage: tests/bench/lock_stats.sh [ROUNDS [SECONDS_EACH]] [--json FILE]   (default 15 rounds of 0.2 s)
+# usage: tests/bench/lock_stats.sh [ROUNDS [SECONDS_EACH]] [--json FILE]
+#        (default 15 rounds of 0.2 s)
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 parse_arguments 15 0.2 "$@"

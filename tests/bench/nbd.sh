@@ -1,74 +1,94 @@
 #!/usr/bin/env bash
-# What a client sees: fio over a unix socket against cswap and its peers, in turn, several rounds
-# in one run, so that ratios hold although the machine's speed drifts. Prints tables of medians
-# with their spread, and the ratios round by round.
-# usage: tests/bench/nbd.sh [ROUNDS [SECONDS_EACH]]    (default 5 rounds of 3 s)
+# What a client sees: fio over a unix socket against cswap, its old switches and its peers, in turn,
+# on one connection and on several; and the kernel's zram by direct I/O, one job, where the machine
+# has it. Prints requests a second, the ratios round by round, and all medians in one table.
+# usage: tests/bench/nbd.sh [ROUNDS [SECONDS_EACH]] [--json FILE] [--connections "1 4"]
+#        [--workloads "randwrite/4k randread/4k randwrite/64k randread/64k"]
+#        [--servers "null memory memory-zstd cswap-lz4 cswap-zstd cswap-old zram"]
+# By default 5 rounds of 3 s, which takes 20 minutes.
+# `nbdkit memory` is the sparse allocator, its default. Pages are 60 % compressible, as fio makes
+# them; nbd_corpus.sh has real ones.
 set -euo pipefail
-
-cd "$(dirname "$0")/../.."
-rounds=${1:-5}
-seconds=${2:-3}
-plugin=$PWD/build/release/plugin/nbdkit-cswap-plugin.so
-[ -e "$plugin" ] || { echo "$0: build preset release first: $plugin is missing" >&2; exit 1; }
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. "$(dirname "$0")/lib.sh"
+OPTION[connections]="1 4"
+OPTION[servers]="null memory memory-zstd cswap-lz4 cswap-zstd cswap-old zram"
+OPTION[workloads]="randwrite/4k randread/4k randwrite/64k randread/64k"
+parse_arguments 5 3 "$@"
+need fio fio
+need nbdkit nbdkit
+[ -e "$PLUGIN" ] || die "build preset release first: no $PLUGIN"
 
 declare -A servers=(
   [null]="null 1G"
   [memory]="memory 1G"
   [memory-zstd]="memory 1G allocator=zstd"
-  [cswap-lz4]="$plugin 1G"
-  [cswap-zstd]="$plugin 1G compressor=zstd"
+  [cswap-lz4]="$PLUGIN 1G"
+  [cswap-zstd]="$PLUGIN 1G compressor=zstd"
+  [cswap-old]="$PLUGIN 1G $OLD_SWITCHES"
 )
+read -ra order <<<"${OPTION[servers]}"
+ZRAM=''
+if among "${order[*]}" zram; then
+  take_zram 1G
+  [ -n "$ZRAM" ] || echo "zram is left out: $ZRAM_MISSING" >&2
+fi
 
-# Pages are 60 % compressible in chunks of 4K. Reads find pages that were written before.
-fio_job() {
-  local rw=$1 bs=$2
-  local common="--ioengine=nbd --uri=\"\$uri\" --iodepth=16 --size=512M --output-format=json"
-  common+=" --buffer_compress_percentage=60 --buffer_compress_chunk=4k --refill_buffers"
-  if [[ $rw == *read ]]; then
-    echo "fio --name=fill $common --rw=write --bs=256k >/dev/null && "
-  fi
-  echo "fio --name=run $common --rw=$rw --bs=$bs --time_based --runtime=$seconds"
-}
-
+# Takes a sample of requests a second.
+# usage: measure SERVER RW BLOCK_SIZE CONNECTIONS
 measure() {
-  local server=$1 rw=$2 bs=$3
-  # shellcheck disable=SC2086  # the arguments of a server are words
-  nbdkit -U - ${servers[$server]} --run "$(fio_job "$rw" "$bs" | tr -d '\n')" 2>/dev/null |
-    sed -n '/^{/,$p' | jq '.jobs[0] | .read.iops + .write.iops | floor'
+  local rw=$2 bs=$3 connections=$4
+  if [ "$1" = zram ]; then
+    size_zram 1G
+    zram_fio "$rw" "$bs" >"$WORK/job"
+  else
+    start_server "${servers[$1]:?"no server $1"}"
+    run_fio "$rw" "$bs" "$connections" "--ioengine=nbd --uri=$URI --iodepth=16" >"$WORK/job"
+    stop_server
+  fi
+  sample "$1" "$(jq '.read.iops + .write.iops | floor' "$WORK/job")"
 }
 
-# usage: compare RW BS SERVER...; the ratios are to each of the other servers.
+# usage: goal_of RW/BLOCK_SIZE OURS/THEIRS
+goal_of() {
+  case "$1 $2" in
+    "randwrite/4k cswap-lz4/null") echo ">=0.75" ;;
+    "randwrite/4k cswap-lz4/memory-zstd") echo ">=5" ;;
+    "randwrite/4k cswap-zstd/memory-zstd") echo ">=2" ;;
+    "randread/4k cswap-lz4/null") echo ">=0.9" ;;
+    "randread/4k cswap-lz4/memory") echo ">=1" ;;
+  esac
+}
+
+# usage: compare RW/BLOCK_SIZE CONNECTIONS
 compare() {
-  local rw=$1 bs=$2
-  shift 2
-  local round server
-  for ((round = 1; round <= rounds; round++)); do
-    for server in "$@"; do
-      measure "$server" "$rw" "$bs" >>"$work/$rw.$bs.$server"
+  local workload=$1 connections=$2 server pair round measured=()
+  for server in "${order[@]}"; do
+    [[ $server != zram || (-n $ZRAM && $connections = 1) ]] || continue
+    measured+=("$server")
+  done
+  for ((round = 1; round <= ROUNDS; round++)); do
+    progress "$round"
+    for server in "${measured[@]}"; do
+      measure "$server" "${workload%/*}" "${workload#*/}" "$connections"
     done
-    printf '\r%s %s: round %d of %d' "$rw" "$bs" "$round" "$rounds" >&2
   done
-  printf '\r%40s\r' '' >&2
-  printf '\n%s %s, iodepth 16, requests a second\n' "$rw" "$bs"
-  for server in "$@"; do
-    sort -n "$work/$rw.$bs.$server" | awk -v n="$server" \
-      '{v[NR]=$1} END {printf "  %-12s %8d  (%d to %d)\n", n, v[int((NR+1)/2)], v[1], v[NR]}'
+  progress_done
+  for pair in cswap-lz4/{null,memory,memory-zstd,cswap-old,zram} cswap-zstd/memory-zstd; do
+    among "${measured[*]}" "${pair%/*}" "${pair#*/}" || continue
+    ratio "${pair/\// / }" "${pair%/*}" "${pair#*/}" "$(goal_of "$workload" "$pair")"
   done
+  report "$workload, $connections x iodepth 16" "requests/s"
 }
 
-ratio() {
-  local rw=$1 bs=$2 ours=$3 theirs=$4 goal=$5
-  paste "$work/$rw.$bs.$ours" "$work/$rw.$bs.$theirs" | awk '{print $1 / $2}' | sort -n |
-    awk -v n="$ours / $theirs" -v g="$goal" '{v[NR]=$1}
-      END {printf "  %-28s %6.2f  (%.2f to %.2f)   goal %s\n", n, v[int((NR+1)/2)], v[1], v[NR], g}'
-}
+for connections in ${OPTION[connections]}; do
+  for workload in ${OPTION[workloads]}; do compare "$workload" "$connections"; done
+done
 
-compare randread 4k null memory cswap-lz4 cswap-zstd
-ratio randread 4k cswap-lz4 null 0.9
-ratio randread 4k cswap-lz4 memory 1.0
-compare randwrite 4k null memory memory-zstd cswap-lz4 cswap-zstd
-ratio randwrite 4k cswap-lz4 null 0.6
-ratio randwrite 4k cswap-lz4 memory-zstd 5
-ratio randwrite 4k cswap-zstd memory-zstd 2
+printf '\nmedians, requests/s (zram: one job, direct, psync)\n%-32s' ""
+printf ' %11s' "${order[@]}"
+echo
+jq -r --arg order "${order[*]}" \
+  '[.title, (.values as $v | ($order | split(" "))[] | $v[.].median // "-" | tostring)] | @tsv' \
+  "$WORK/sections" | awk -F'\t' '{printf "%-32s", $1; for (i = 2; i <= NF; i++) printf " %11s", $i
+                                  print ""}'
+finish

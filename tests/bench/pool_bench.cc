@@ -100,6 +100,7 @@ void lock_unlock(benchmark::State& state) {
 }
 
 BENCHMARK(bare_store<BareLz4>)->Name("bare_lz4_store");
+BENCHMARK(bare_store<BareLz4>)->Name("all_cores_lz4_store")->ThreadPerCpu();
 BENCHMARK_CAPTURE(pool_store, lz4, "lz4");
 BENCHMARK_CAPTURE(pool_store_first, lz4, "lz4");
 BENCHMARK(bare_lz4_load);
