@@ -58,7 +58,7 @@ void pool(benchmark::State& state, const char* codec, const char* batch, size_t 
     if (over == Over::kNothing) {
       state.PauseTiming();
       device.discard(0, device.pages());
-      device.wait_until_freed();
+      device.settle();
       state.ResumeTiming();
     }
     store_all(device, request_pages);

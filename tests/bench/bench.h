@@ -89,12 +89,14 @@ class Device {
   void discard(uint64_t page, uint64_t pages) {
     pool_.discard(tenant_, page * kPageBytes, pages * kPageBytes);
   }
-  // Waits until all that was discarded or displaced is freed, so that nothing works beside what is
-  // measured next.
-  void wait_until_freed() const {
-    while (pool_.snapshot().free_waiting_objects > 0) {
+  // Waits until all that was discarded or displaced is freed, by whoever is to free it, so that
+  // nothing works beside what is measured next.
+  void settle() {
+    const auto waiting = [this] { return pool_.snapshot().free_waiting_objects > 0; };
+    while (pool_.options().free == FreeMode::kAsync && waiting()) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
+    pool_.drain_free_queues();
   }
   // Stores to [first, end) what nothing is measured of.
   void fill(uint64_t first, uint64_t end) {

@@ -83,7 +83,7 @@ void measure(const std::string& variant, const char* switches, double seconds,
   constexpr uint64_t kFirst = kLoadPages + kOverwritePages;
   Device device("lz4", switches, kFirst + discards * kThpPages);
   fill(device);
-  device.wait_until_freed();
+  device.settle();
 
   Samples discard_samples(discards);
   Samples store_samples(discards);
@@ -102,7 +102,7 @@ void measure(const std::string& variant, const char* switches, double seconds,
   }
   const double taken = std::chrono::duration<double>(Clock::now() - start).count();
   Samples loads = loaders.stop();
-  device.wait_until_freed();
+  device.settle();
   const PoolSnapshot snapshot = device.pool().snapshot();
   std::printf(
       "{\"variant\": \"%s\", \"switches\": \"%s\", \"seconds\": %.3f, \"late_discards\": %llu, "

@@ -55,9 +55,9 @@ int main(int argc, char** argv) {
   for (uint64_t at = 0; at < device.pages(); at += kMthpPages) {
     device.store(at, corpus_run(at, kMthpPages));
   }
-  device.wait_until_freed();
+  device.settle();
   cswap_measured(&run);
-  device.wait_until_freed();
+  device.settle();
   std::printf("%llu\n", static_cast<unsigned long long>(device.pages()));
   return 0;
 }

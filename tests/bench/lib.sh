@@ -192,8 +192,8 @@ size_zram() {
 # usage: fio_words RW BLOCK_SIZE CONNECTIONS ENGINE_WORD...
 fio_words() {
   echo "--name=run --size=512M --output-format=json --rw=$1 --bs=$2 --numjobs=$3" \
-    "--group_reporting --buffer_compress_percentage=60 --buffer_compress_chunk=4k --refill_buffers" \
-    "${*:4}"
+    "--group_reporting --refill_buffers --buffer_compress_percentage=60" \
+    "--buffer_compress_chunk=4k ${*:4}"
 }
 # The words that end a job in time; fio takes no fractions of a second.
 fio_time() { awk -v s="$SECONDS_EACH" 'BEGIN {printf "--time_based --runtime=%dms\n", s * 1000}'; }

@@ -64,7 +64,7 @@ void pool_store_first(benchmark::State& state, const char* codec) {
   for (auto _ : state) {
     state.PauseTiming();
     device.discard(0, device.pages());
-    device.wait_until_freed();
+    device.settle();
     state.ResumeTiming();
     device.store_all();
   }

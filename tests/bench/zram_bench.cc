@@ -96,7 +96,7 @@ void measure(const char* path, double seconds) {
     passes[2].run(pages.size(), load_pool);
     passes[3].run(pages.size(), load_zram);
     device.discard(0, pages.size());
-    device.wait_until_freed();
+    device.settle();
     passes[4].run(pages.size(), store_pool);
     zram.discard(pages.size());
     passes[5].run(pages.size(), store_zram);
