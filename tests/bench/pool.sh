@@ -18,6 +18,13 @@ ratio "first store, lz4" bare_lz4_store pool_store_first/lz4
 ratio "load, lz4" bare_lz4_load pool_load/lz4
 ratio "store over older content, zstd" bare_zstd_store pool_store/zstd
 report "one page a request; ratios are speed against the bare codec" "ns a page"
-echo
-"$(program memory_bench)"
+memory_bench=$(program memory_bench)
+"$memory_bench" >"$WORK/memory"
+printf '\nmemory\n'
+cat "$WORK/memory"
+jq -Rn '{title: "memory", rows: [inputs | split(" ") | map(select(. != ""))
+  | select(.[0] != "codec") | {codec: .[0], numbers: (.[1:] | map(tonumber))}]}' "$WORK/memory" |
+  jq '{title, rows: [.rows[] | {codec} + ([["pages", "orig_mib", "compr_mib", "used_mib", "rss_mib",
+    "ratio", "used_per_compr", "used_per_compr_less_8b_a_page", "rss_per_used"], .numbers]
+    | transpose | map({key: .[0], value: .[1]}) | from_entries)]}' | add_section
 finish
