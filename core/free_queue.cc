@@ -36,7 +36,7 @@ FreeQueues::Need FreeQueues::put(uint32_t worker, std::span<const SlotWord> obje
   if (mode_ == FreeMode::kAsync) {
     const size_t pushed = push(own, objects, kCapacity);
     free_directly(own, objects.subspan(pushed));
-    const bool much = own.count.load(std::memory_order_relaxed) >= kCapacity / 8;
+    const bool much = own.count.load(std::memory_order_relaxed) >= kMuch;
     return much ? Need::kMuch : Need::kSome;
   }
   while (!objects.empty()) {

@@ -34,6 +34,10 @@ class FreeQueues {
   // Objects that wait for a Worker at most.
   static constexpr uint32_t kCapacity = 4096;
 
+  // With so many in one queue the Reclaimer need not gather more: what waits long is memory that
+  // new objects have to do without.
+  static constexpr uint32_t kMuch = 128;
+
   // How urgently the Reclaimer is needed after put().
   enum class Need { kNone, kSome, kMuch };
 

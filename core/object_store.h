@@ -156,14 +156,15 @@ class ObjectStore {
   };
 
   // Pages without objects that are kept: one in `share` of the arena's, and `pages` more. While
-  // stores replace objects, enough for what classes took ahead and for their shifting sizes; after
-  // a discard, little.
+  // stores replace objects, enough for what classes took ahead, for their shifting sizes, and for
+  // objects that waited to be freed and come back together (measured: a quarter of this makes
+  // stores fault pages in that were given back a moment before); after a discard, little.
   struct Kept {
     uint64_t share;
     uint64_t pages;
   };
-  static constexpr Kept kKeptForStores{16, 512};
-  static constexpr Kept kKeptAtMost{8, 1024};
+  static constexpr Kept kKeptForStores{8, 1536};
+  static constexpr Kept kKeptAtMost{8, 2048};
   static constexpr Kept kKeptAfterDiscard{64, 64};
   // Pages that a busy class takes from the OS at once.
   static constexpr uint32_t kTakenPages = 8;

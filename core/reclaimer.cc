@@ -17,8 +17,6 @@ using namespace std::chrono_literals;
 constexpr auto kGather = 10ms;
 // Between two batches. 64 objects are freed in some 10 us.
 constexpr auto kPause = 50us;
-// So many objects are no backlog: a steady stream of overwrites keeps about a batch waiting.
-constexpr uint64_t kHardlyAny = FreeQueues::kBatch;
 // With so many waiting there are no pauses.
 constexpr uint64_t kBacklog = FreeQueues::kCapacity / 2;
 
@@ -66,7 +64,7 @@ void Reclaimer::finish() {
   raise(kMuch);
   for (;;) {
     const uint32_t told = signal_.load();
-    if (told == kNothing) return;
+    if (told == kNothing && asleep_.load()) return;
     futex_wait(signal_, told, 1ms);
   }
 }
@@ -88,7 +86,9 @@ void Reclaimer::run() {
     uint32_t told = signal_.load(std::memory_order_acquire);
     if (told == kStop) return;
     if (told == kNothing) {
+      asleep_.store(true);
       futex_wait(signal_, kNothing, 0ns);
+      asleep_.store(false);
       continue;
     }
     if (told == kSome) futex_wait(signal_, kSome, kGather);
@@ -104,14 +104,24 @@ void Reclaimer::run() {
 }
 
 void Reclaimer::work() {
+  for (;;) {
+    if (!free_waiting() || !trimmed_.exchange(false)) return;
+    if (queues_.waiting_objects() == 0) return after_trim_();
+    trimmed_.store(true);  // not all that was trimmed is freed yet
+  }
+}
+
+// Until nothing waits for a moment: with a steady stream of overwrites something soon does again.
+// False when the thread is to end.
+bool Reclaimer::free_waiting() {
   while (queues_.free_batch_in_background() > 0) {
     const uint64_t waiting = queues_.waiting_objects();
-    if (waiting <= kHardlyAny && trimmed_.load(std::memory_order_relaxed)) break;
+    if (waiting == 0) break;
     const uint32_t told = signal_.load(std::memory_order_relaxed);
-    if (told == kStop) return;
+    if (told == kStop) return false;
     if (waiting < kBacklog) futex_wait(signal_, told, kPause);
   }
-  if (trimmed_.exchange(false)) after_trim_();
+  return true;
 }
 
 }  // namespace cswap

@@ -39,13 +39,15 @@ class Reclaimer {
 
   void run();
   void work();
+  bool free_waiting();
   void raise(Signal to);
 
   FreeQueues& queues_;
   const std::function<void()> after_trim_;
   std::atomic<uint32_t> signal_{kNothing};
   std::atomic<bool> trimmed_{false};
-  std::thread thread_;  // last: it uses all of the above
+  std::atomic<bool> asleep_{false};  // with nothing to do; for finish()
+  std::thread thread_;               // last: it uses all of the above
 };
 
 }  // namespace cswap

@@ -137,11 +137,15 @@ Status WriteRequest::prepare_batch(PageIndex first, size_t pages) {
     }
     return Status::kNoSpace;
   }
-  const ObjectStore::Wanted* next = wanted.data();
+  size_t next = 0;
+  for (size_t i = 0; i < std::min(objects, kPrefetchAhead); ++i) prefetch(wanted[i]);
   for (size_t i = 0; i < pages; ++i) {
     const EncodedPage& encoded = batch.pages[i];
+    if (encoded.needs_object() && next + kPrefetchAhead < objects) {
+      prefetch(wanted[next + kPrefetchAhead]);
+    }
     scratch_.words[prepared_++] = encoded.needs_object()
-                                      ? put_object({first.value + i}, encoded, (next++)->at)
+                                      ? put_object({first.value + i}, encoded, wanted[next++].at)
                                       : encoded.word;
   }
   return Status::kOk;
@@ -159,11 +163,19 @@ ObjectStore::Wanted WriteRequest::wanted_for(PageIndex page, const EncodedPage& 
 // All of them, or false.
 bool WriteRequest::place(std::span<ObjectStore::Wanted> wanted) {
   if (pool_.allocate(worker_, wanted)) return true;
-  // What waits to be freed must not stand in the way.
-  if (pool_.drain_waiting(worker_) && pool_.allocate(worker_, wanted)) return true;
+  // What waits to be freed must not stand in the way; nor may places in a cache, so none is filled
+  // again here.
+  (void)pool_.drain_waiting(worker_);
+  if (pool_.store_.allocate_all(scratch_.hints, wanted)) return true;
   return std::ranges::all_of(wanted, [this](ObjectStore::Wanted& next) {
     return next.has_place() || pool_.store_.allocate_at_limit(scratch_.hints, next);
   });
+}
+
+// Lets the cache lines of an object's place, which are cold, come while others are filled.
+void WriteRequest::prefetch(const ObjectStore::Wanted& wanted) const {
+  const std::byte* const place = pool_.store_.bytes(wanted.at);
+  for (uint32_t at = 0; at < wanted.bytes; at += 64) __builtin_prefetch(place + at, 1);
 }
 
 // Fills the place of an object; returns the word that names it.

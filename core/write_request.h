@@ -45,6 +45,8 @@ class WriteRequest {
   Status run();
 
  private:
+  static constexpr size_t kPrefetchAhead = 4;  // objects; measured, more give nothing
+
   struct Edge {
     PageIndex page;
     uint32_t from = 0;  // bytes [from, to) of the page are written
@@ -71,6 +73,7 @@ class WriteRequest {
   void publish_middle();
   [[nodiscard]] bool place(std::span<ObjectStore::Wanted> wanted);
   [[nodiscard]] ObjectStore::Wanted wanted_for(PageIndex page, const EncodedPage& encoded);
+  void prefetch(const ObjectStore::Wanted& wanted) const;
   [[nodiscard]] SlotWord put_object(PageIndex page, const EncodedPage& encoded, ArenaOffset at);
   MemoryBudget::For add_credit(SlotWord replaced, uint32_t bytes);
   void count_published(SlotWord word);

@@ -180,7 +180,7 @@ TEST_CASE("what is kept of freed pages is bounded, and little once nothing repla
   const uint64_t full = store.store.resident_bytes();
   for (uint32_t i = 0; i < 64 * 250; ++i) store.remove(store.objects() - 1);
   check_counts(store);
-  CHECK(store.store.resident_bytes() < store.live_bytes() + full / 8);
+  CHECK(store.store.resident_bytes() < store.live_bytes() + full / 6);
   store.store.shrink();
   check_counts(store);
   CHECK(store.store.resident_bytes() < store.live_bytes() + full / 128);
