@@ -4,11 +4,12 @@
 # the bytes that a second of the server's CPU time serves. What the transport costs is what nbdkit
 # null shows.
 # usage: tests/bench/nbd_corpus.sh [ROUNDS [SECONDS_EACH]] [--json FILE] [--connections N]
-#        [--servers "null memory cswap cswap-old"] [--size 512M]
+#        [--depth N] [--size 512M] [--servers "null memory cswap cswap-old"]
 #        (default 7 rounds of 2 s)
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 OPTION[connections]=4
+OPTION[depth]=16
 OPTION[size]=512M
 OPTION[servers]="null memory cswap cswap-old"
 parse_arguments 7 2 "$@"
@@ -27,7 +28,8 @@ read -ra order <<<"${OPTION[servers]}"
 # usage: measure SERVER
 measure() {
   start_server "${servers[$1]}"
-  "$nbd_load" "$URI" randwrite 65536 "${OPTION[connections]}" 16 "$SECONDS_EACH" "$SERVER_PID" |
+  "$nbd_load" "$URI" randwrite 65536 "${OPTION[connections]}" "${OPTION[depth]}" \
+    "$SECONDS_EACH" "$SERVER_PID" |
     jq -c --arg server "$1" --argjson round "$round" '. + {$server, $round}' >>"$WORK/runs"
   stop_server
 }
@@ -59,8 +61,7 @@ for other in null memory cswap-old; do
   among "${order[*]}" cswap "$other" || continue
   ratio "throughput: cswap / $other" "cswap: throughput" "$other: throughput"
 done
-report "64 KiB random writes of the corpus, ${OPTION[connections]} connections, 16 in flight each" \
-  "MB/s"
+report "64 KiB random writes of the corpus, ${OPTION[connections]} x depth ${OPTION[depth]}" "MB/s"
 
 column "cores" server_cores "${order[@]}"
 report "CPU time of the server a second" "cores"
