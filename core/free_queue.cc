@@ -25,7 +25,8 @@ void FreeQueues::note_used(uint32_t worker) {
   }
 }
 
-FreeQueues::Need FreeQueues::put(uint32_t worker, std::span<const SlotWord> objects) {
+FreeQueues::Need FreeQueues::put(uint32_t worker, std::span<const SlotWord> objects,
+                                 Reason reason) {
   if (objects.empty()) return Need::kNone;
   FreeQueue& own = queue(worker);
   note_used(worker);
@@ -36,14 +37,15 @@ FreeQueues::Need FreeQueues::put(uint32_t worker, std::span<const SlotWord> obje
   if (mode_ == FreeMode::kAsync) {
     const size_t pushed = push(own, objects, kCapacity);
     free_directly(own, objects.subspan(pushed));
-    const bool much = own.count.load(std::memory_order_relaxed) >= kMuch;
+    const bool much = own.count.load(std::memory_order_relaxed) >=
+                      (reason == Reason::kTrimmed ? kManyTrimmed : kManyReplaced);
     return much ? Need::kMuch : Need::kSome;
   }
   while (!objects.empty()) {
     objects = objects.subspan(push(own, objects, kBatch));
     if (own.count.load(std::memory_order_relaxed) < kBatch) break;
     Batch batch;
-    begin_batch(own, batch);
+    begin_batch(own, batch, kBatch);
     free_batch(batch, own.freed_objects, own.latency);
     end_batch(own);
   }
@@ -65,11 +67,11 @@ size_t FreeQueues::push(FreeQueue& to, std::span<const SlotWord> objects, uint32
   return pushed;
 }
 
-void FreeQueues::begin_batch(FreeQueue& from, Batch& batch) {
+void FreeQueues::begin_batch(FreeQueue& from, Batch& batch, size_t most) {
   const Guard guard(from.lock);
   const uint32_t count = from.count.load(std::memory_order_relaxed);
   uint64_t bytes = from.bytes.load(std::memory_order_relaxed);
-  batch.count = std::min<size_t>(count, kBatch);
+  batch.count = std::min<size_t>(count, most);
   for (size_t i = 0; i < batch.count; ++i) {
     const SlotWord word = from.ring[(from.first + i) % kCapacity];
     batch.objects[i] = word.object_offset();
@@ -93,7 +95,9 @@ void FreeQueues::free_batch(Batch& batch, StatsCell& freed,
   const auto start = std::chrono::steady_clock::now();
   // Neighbours share a lock round.
   std::ranges::sort(objects);
-  store_.free(objects);
+  for (size_t at = 0; at < objects.size(); at += kBatch) {
+    store_.free(objects.subspan(at, std::min(kBatch, objects.size() - at)));
+  }
   const std::chrono::nanoseconds taken = std::chrono::steady_clock::now() - start;
   freed.add(batch.count);
   latency[order_of(batch.count)].add(static_cast<uint64_t>(taken.count()));
@@ -118,7 +122,7 @@ bool FreeQueues::drain(uint32_t worker) {
     FreeQueue& from = queue(i);
     for (;;) {
       Batch batch;
-      begin_batch(from, batch);
+      begin_batch(from, batch, kBatch);
       if (batch.count == 0) break;
       any = true;
       free_batch(batch, own.freed_objects, own.latency);
@@ -146,8 +150,8 @@ size_t FreeQueues::free_batch_in_background() {
   for (uint32_t i = 0; i < used; ++i) {
     FreeQueue& from = queue(next_++ % used);
     if (from.count.load(std::memory_order_relaxed) == 0) continue;
-    Batch batch;
-    begin_batch(from, batch);
+    Batch& batch = background_batch_;
+    begin_batch(from, batch, kBackgroundBatch);
     if (batch.count == 0) continue;
     free_batch(batch, freed_in_background_, background_latency_);
     end_batch(from);

@@ -29,14 +29,17 @@ namespace cswap {
 
 class FreeQueues {
  public:
-  // Objects that are freed in one go, as the kernel's SWAP_SLOTS_CACHE_SIZE.
+  // Objects that are freed under one lock round, as the kernel's SWAP_SLOTS_CACHE_SIZE.
   static constexpr size_t kBatch = 64;
+  // Objects that the Reclaimer takes and sorts at once. Many, so that it visits each object cluster
+  // once: its descriptor goes from one core's cache to the other's and back.
+  static constexpr size_t kBackgroundBatch = 1024;
   // Objects that wait for a Worker at most.
-  static constexpr uint32_t kCapacity = 4096;
+  static constexpr uint32_t kCapacity = 16384;
 
-  // With so many in one queue the Reclaimer need not gather more: what waits long is memory that
-  // new objects have to do without.
-  static constexpr uint32_t kMuch = 128;
+  // Why objects are to be freed. New ones soon need the places of replaced ones, which are better
+  // used while their cache lines are warm; nothing waits for those of trimmed ones.
+  enum class Reason { kReplaced, kTrimmed };
 
   // How urgently the Reclaimer is needed after put().
   enum class Need { kNone, kSome, kMuch };
@@ -47,7 +50,7 @@ class FreeQueues {
 
   // Takes over the objects that these words name, for the Worker of this index, whose holder calls.
   // Frees some, or all, before it returns. Takes free queue, object cluster and store locks.
-  Need put(uint32_t worker, std::span<const SlotWord> objects);
+  Need put(uint32_t worker, std::span<const SlotWord> objects, Reason reason);
 
   // Frees what waits, and waits for batches that others are freeing; the caller is the Worker's
   // holder. True when there was anything. Locks as put(), and the caller may hold slot clusters'.
@@ -67,6 +70,10 @@ class FreeQueues {
   void add_to(PoolSnapshot& snapshot) const;
 
  private:
+  // With so many in one queue the Reclaimer need not wait for more.
+  static constexpr uint32_t kManyReplaced = 256;
+  static constexpr uint32_t kManyTrimmed = kCapacity / 2;
+
   // Valid when all zero; touched lazily.
   struct alignas(64) FreeQueue {
     Mutex<LockRank::kFreeQueue> lock;
@@ -83,13 +90,13 @@ class FreeQueues {
   };
   // The objects of one batch. Counted as in flight until end_batch().
   struct Batch {
-    std::array<ArenaOffset, kBatch> objects;
+    std::array<ArenaOffset, kBackgroundBatch> objects;
     size_t count = 0;
   };
 
   [[nodiscard]] uint32_t object_class_bytes(SlotWord word) const;
   size_t push(FreeQueue& queue, std::span<const SlotWord> objects, uint32_t capacity);
-  void begin_batch(FreeQueue& queue, Batch& batch);
+  void begin_batch(FreeQueue& queue, Batch& batch, size_t most);
   void end_batch(FreeQueue& queue);
   void free_batch(Batch& batch, StatsCell& freed, std::array<LatencyHistogram, kOrders>& latency);
   void free_directly(FreeQueue& queue, std::span<const SlotWord> objects);
@@ -104,6 +111,7 @@ class FreeQueues {
   const Mapping mapping_;          // FreeQueue[kMaxWorkers]
   std::atomic<uint32_t> used_{0};  // queues up to the last that was ever used
   // The Reclaimer's own.
+  Batch background_batch_;
   uint32_t next_ = 0;
   StatsCell freed_in_background_;
   std::array<LatencyHistogram, kOrders> background_latency_;

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <climits>
 #include <cstdint>
 #include <ctime>
 
@@ -20,8 +21,9 @@ inline void futex_wait(std::atomic<uint32_t>& word, uint32_t value,
           nullptr, 0);
 }
 
+// Wakes all that sleep for the word.
 inline void futex_wake(std::atomic<uint32_t>& word) {
-  syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+  syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
 }
 
 }  // namespace cswap

@@ -1,8 +1,12 @@
 #include "core/mapping.h"
 
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <string>
 #include <system_error>
@@ -49,6 +53,22 @@ void Mapping::release(size_t offset, size_t bytes) const {
   CSWAP_CHECK(munlock(data_ + offset, bytes) == 0);
   CSWAP_CHECK(madvise(data_ + offset, bytes, MADV_DONTNEED) == 0);
   mlock2(data_ + offset, bytes, MLOCK_ONFAULT);
+}
+
+void Mapping::release_all(std::span<const Range> ranges) const {
+  CSWAP_DCHECK(ranges.size() <= kMaxRanges);
+  std::array<iovec, kMaxRanges> parts;
+  size_t bytes = 0;
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    parts[i] = {data_ + ranges[i].offset, ranges[i].bytes};
+    bytes += ranges[i].bytes;
+  }
+  constexpr int kSelf = -10000;  // PIDFD_SELF_THREAD_GROUP, which older headers do not have
+  if (ranges.size() > 1 && syscall(SYS_process_madvise, kSelf, parts.data(), ranges.size(),
+                                   MADV_DONTNEED_LOCKED, 0) == static_cast<ssize_t>(bytes)) {
+    return;
+  }
+  for (const Range& range : ranges) release(range.offset, range.bytes);
 }
 
 void Mapping::populate(size_t offset, size_t bytes) const {

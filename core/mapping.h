@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace cswap {
 
@@ -28,6 +29,15 @@ class Mapping {
   // Gives whole pages back to the OS, also when they are locked; they read as zero afterwards.
   // Both arguments are in bytes and multiples of a page. Thread-safe for disjoint ranges.
   void release(size_t offset, size_t bytes) const;
+
+  // As release(), for several ranges. At once where the kernel can (process_madvise() on the own
+  // process, from 6.13 on), which spares it most of the flushes that a call for each costs.
+  struct Range {
+    size_t offset;
+    size_t bytes;
+  };
+  static constexpr size_t kMaxRanges = 64;
+  void release_all(std::span<const Range> ranges) const;
 
   // Makes whole pages resident at once, which is cheaper than a fault for each. An attempt: where
   // the kernel cannot, they become resident when touched.

@@ -1,5 +1,6 @@
 // The memory of the ObjectStore: pages of the arena become resident, are kept, and go back.
 #include <algorithm>
+#include <array>
 #include <bit>
 
 #include "core/check.h"
@@ -76,6 +77,8 @@ uint64_t ObjectStore::release_unused(ObjectCluster& cluster, uint32_t index, uin
 
 uint64_t ObjectStore::release_pages(ObjectCluster& cluster, uint32_t index, uint64_t bytes) {
   uint64_t released = 0;
+  std::array<Mapping::Range, kObjectClusterPages / 2 + 1> ranges;
+  size_t runs = 0;
   // From the top, since places are taken from the bottom.
   while (cluster.releasable != 0 && bytes_of_pages(released) < bytes) {
     const auto last = 63 - static_cast<uint32_t>(std::countl_zero(cluster.releasable));
@@ -84,12 +87,13 @@ uint64_t ObjectStore::release_pages(ObjectCluster& cluster, uint32_t index, uint
     const uint64_t wanted_pages = (bytes - bytes_of_pages(released) - 1) / kPageBytes + 1;
     const auto pages = static_cast<uint32_t>(std::min(run_pages, wanted_pages));
     const uint32_t first = last + 1 - pages;
-    arena_.release(uint64_t{index} * kObjectClusterBytes + uint64_t{first} * kPageBytes,
-                   uint64_t{pages} * kPageBytes);
+    ranges[runs++] = {uint64_t{index} * kObjectClusterBytes + uint64_t{first} * kPageBytes,
+                      uint64_t{pages} * kPageBytes};
     const uint64_t run = bits_between(first, last);
     cluster.releasable &= ~run;
     released |= run;
   }
+  arena_.release_all(std::span(ranges).first(runs));
   releasable_pages_.fetch_sub(uint64_t(std::popcount(released)), std::memory_order_relaxed);
   cluster.set_resident(cluster.resident_pages() & ~released);
   resident_.fetch_sub(bytes_of_pages(released), std::memory_order_relaxed);

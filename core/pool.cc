@@ -122,8 +122,8 @@ bool Pool::allocate(Worker& worker, std::span<ObjectStore::Wanted> wanted) {
                  : store_.allocate_all(hints, wanted);
 }
 
-void Pool::free(Worker& worker, std::span<const SlotWord> objects) {
-  const FreeQueues::Need need = queues_.put(worker.index(), objects);
+void Pool::free(Worker& worker, std::span<const SlotWord> objects, FreeQueues::Reason reason) {
+  const FreeQueues::Need need = queues_.put(worker.index(), objects, reason);
   if (reclaimer_) reclaimer_->wake(need);
 }
 
@@ -142,8 +142,15 @@ void Pool::drain_free_queues() {
   reclaimer_->finish();
 }
 
+bool Pool::settle_emptied() {
+  bool any = false;
+  for (const auto& tenant : tenants_) any = tenant->slots().settle_emptied() || any;
+  return any;
+}
+
 // Gives memory back to the OS when a trim has left little in it.
 void Pool::after_trim() {
+  (void)settle_emptied();
   // Places in caches keep pages that once were in use.
   if (caches_ && caches_->bytes() > store_.live_bytes() / 8) (void)caches_->drop_all();
   store_.shrink();
@@ -253,9 +260,13 @@ void Pool::discard_cluster(Tenant& tenant, Worker& worker, PageIndex first, Page
       delta.count(old, -1);
       if (old.has_object()) displaced[objects++] = old;
     }
-    slots.settle(cluster, index);
+    if (reclaimer_ && !budget_.near_limit()) {
+      slots.settle_later(cluster, index);
+    } else {
+      slots.settle(cluster, index);
+    }
   }
-  free(worker, std::span(displaced).first(objects));
+  free(worker, std::span(displaced).first(objects), FreeQueues::Reason::kTrimmed);
   StatsShard& shard = tenant.shard(worker.index());
   delta.add_to(shard);
   if (is_trim) shard.add(Counter::kNotifyFree, static_cast<uint64_t>(-delta.stored_pages));

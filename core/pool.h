@@ -108,9 +108,11 @@ class Pool {
   // Places for those of `wanted` that have none; false when some got none.
   [[nodiscard]] bool allocate(Worker& worker, std::span<ObjectStore::Wanted> wanted);
   // Objects that no word names any more.
-  void free(Worker& worker, std::span<const SlotWord> objects);
+  void free(Worker& worker, std::span<const SlotWord> objects, FreeQueues::Reason reason);
   // Makes all memory usable that only waits. True when there was any.
   [[nodiscard]] bool drain_waiting(Worker& worker);
+  // Settles what discards have left empty. Takes slot cluster locks. True when there was any.
+  bool settle_emptied();
   void after_trim();
   [[nodiscard]] uint64_t metadata_bytes() const;
   void reconsider_limit();

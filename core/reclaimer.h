@@ -1,12 +1,14 @@
 // The pool's background thread: frees what waits in the FreeQueues, and has memory that a discard
 // left unused given back to the OS.
 //
-// It works in bites of one batch with pauses between, so that a request never waits long for the
-// CPU behind it; when much waits it hurries. Requests never wait for it: a queue that is full makes
-// them free themselves.
+// It lets objects gather for some milliseconds, since each time that it runs some request may have
+// to wait for the CPU. Requests never wait for it otherwise: a queue that is full makes them free
+// themselves. While trims go on, memory goes back ten times a second: pages are then freed in
+// longer runs, or used again before.
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <thread>
@@ -35,19 +37,22 @@ class Reclaimer {
 
  private:
   // What the thread is told, and waits for a change of. Only the thread lowers it.
-  enum Signal : uint32_t { kNothing, kSome, kMuch, kStop };
+  enum Signal : uint32_t { kNothing, kSome, kMuch, kFinish, kStop };
 
   void run();
-  void work();
+  void sleep();
   bool free_waiting();
+  void give_back_trimmed(bool hurry);
+  void lower_signal();
   void raise(Signal to);
 
   FreeQueues& queues_;
   const std::function<void()> after_trim_;
   std::atomic<uint32_t> signal_{kNothing};
   std::atomic<bool> trimmed_{false};
-  std::atomic<bool> asleep_{false};  // with nothing to do; for finish()
-  std::thread thread_;               // last: it uses all of the above
+  std::chrono::steady_clock::time_point next_trim_;  // the thread's own; not before it
+  std::atomic<bool> asleep_{false};                  // with nothing to do; for finish()
+  std::thread thread_;                               // last: it uses all of the above
 };
 
 }  // namespace cswap

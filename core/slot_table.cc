@@ -21,14 +21,15 @@ SlotTable::SlotTable(uint64_t pages, MemoryBudget& budget)
       budget_(budget),
       words_mapping_(cluster_count_ * kTablePageBytes, "the slot table"),
       clusters_mapping_(cluster_count_ * sizeof(SlotCluster), "the slot clusters"),
-      touched_mapping_((div_up(cluster_count_, 64) +
+      touched_mapping_((2 * div_up(cluster_count_, 64) +
                         div_up(div_up(cluster_count_, kClustersPerDescriptorPage), 64)) *
                            sizeof(uint64_t),
                        "the slot table's bitmaps"),
       words_(words_mapping_.as<std::atomic<uint64_t>>()),
       clusters_(clusters_mapping_.as<SlotCluster>()),
       touched_(touched_mapping_.as<std::atomic<uint64_t>>()),
-      charged_(touched_ + div_up(cluster_count_, 64)) {}
+      charged_(touched_ + 2 * div_up(cluster_count_, 64)),
+      emptied_(touched_ + div_up(cluster_count_, 64)) {}
 
 SlotTable::Index SlotTable::next_touched(Index from, Index end) const {
   while (from < end) {
@@ -96,6 +97,27 @@ void SlotTable::settle(SlotCluster& slots, Index index) {
   words_mapping_.release(index * kTablePageBytes, kTablePageBytes);
   resident_.fetch_sub(kTablePageBytes, std::memory_order_relaxed);
   budget_.release(kTablePageBytes);
+}
+
+void SlotTable::settle_later(SlotCluster& slots, Index index) {
+  if (slots.used > 0 || !is_touched(index)) return;
+  emptied_[index / 64].fetch_or(uint64_t{1} << index % 64, std::memory_order_relaxed);
+}
+
+bool SlotTable::settle_emptied() {
+  bool any = false;
+  for (Index group = 0; group * 64 < cluster_count_; ++group) {
+    if (emptied_[group].load(std::memory_order_relaxed) == 0) continue;
+    any = true;
+    uint64_t bits = emptied_[group].exchange(0, std::memory_order_relaxed);
+    for (; bits != 0; bits &= bits - 1) {
+      const Index index = group * 64 + static_cast<Index>(std::countr_zero(bits));
+      SlotCluster& slots = clusters_[index];
+      const Guard guard(slots.lock);
+      settle(slots, index);
+    }
+  }
+  return any;
 }
 
 void SlotTable::check_invariants() {

@@ -80,6 +80,13 @@ class SlotTable {
   // and not filled: gives an empty slot cluster's table page back.
   void settle(SlotCluster& cluster, Index index) CSWAP_REQUIRES(cluster.lock);
 
+  // Instead of settle(), when giving the table page back can wait for settle_emptied(): it makes
+  // every core that runs a thread of this process flush its TLB.
+  void settle_later(SlotCluster& cluster, Index index) CSWAP_REQUIRES(cluster.lock);
+  // Settles those that are still empty. Takes slot cluster locks, one at a time. True when there
+  // were any to look at.
+  bool settle_emptied();
+
   // Resident bytes of table and descriptors, as charged.
   [[nodiscard]] uint64_t resident_bytes() const {
     return resident_.load(std::memory_order_relaxed);
@@ -105,6 +112,8 @@ class SlotTable {
   std::atomic<uint64_t>* const touched_;
   // A bit per page of descriptors that was ever touched: descriptors are never given back.
   std::atomic<uint64_t>* const charged_;
+  // A bit per slot cluster that was left to settle_emptied(); it may have been filled again.
+  std::atomic<uint64_t>* const emptied_;
   std::atomic<uint64_t> resident_{0};
 };
 

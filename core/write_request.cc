@@ -96,6 +96,7 @@ Status WriteRequest::reserve_slots() {
     // Neither what waits to be freed nor pages that the store keeps for objects to come may stand
     // in the way of a table page.
     (void)pool_.drain_waiting(worker_);
+    (void)pool_.settle_emptied();
     pool_.store_.release_unused_pages();
     if (!slots_.reserve(index)) return Status::kNoSpace;
   }
@@ -131,7 +132,7 @@ Status WriteRequest::prepare_batch(PageIndex first, size_t pages) {
     batch.wanted[objects++] = wanted_for(page, encoded);
   }
   const auto wanted = std::span(batch.wanted).first(objects);
-  if (!place(wanted)) {
+  if (!place(wanted) && !(pool_.settle_emptied() && place(wanted))) {
     for (const ObjectStore::Wanted& taken : wanted) {
       if (taken.has_place()) pool_.store_.free({&taken.at, 1});
     }
@@ -337,7 +338,8 @@ void WriteRequest::displace(SlotWord old) {
 
 void WriteRequest::free_displaced() {
   if (displaced_ == 0) return;
-  pool_.free(worker_, std::span(scratch_.displaced).first(displaced_));
+  pool_.free(worker_, std::span(scratch_.displaced).first(displaced_),
+             FreeQueues::Reason::kReplaced);
   displaced_ = 0;
 }
 
@@ -353,6 +355,7 @@ void WriteRequest::drop(SlotWord* word) {
 void WriteRequest::roll_back() {
   for (uint64_t i = 0; i < prepared_; ++i) drop(&scratch_.words[i]);
   for (Edge& edge : edges()) drop(&edge.word);
+  pool_.store_.shrink();  // nothing will take the pages that this request took
   if (is_zero_) return;
   // What reserve_slots() took and nobody filled.
   const SlotTable::Index end =
