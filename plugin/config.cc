@@ -15,8 +15,8 @@ namespace cswap {
 namespace {
 
 constexpr std::string_view kKeys =
-    "size, compressor, same_filled, mem_limit, accept_threshold, checksum, stats, stats_public, "
-    "mlock";
+    "size, compressor, same_filled, mem_limit, accept_threshold, alloc, batch, free, checksum, "
+    "stats, stats_public, mlock";
 
 std::string refuse(std::string_view key, std::string_view value, std::string_view accepted) {
   return std::string(key) + ": '" + std::string(value) +
@@ -31,6 +31,17 @@ std::string set_switch(std::string_view key, std::string_view value, bool* to) {
   } else {
     return refuse(key, value, "give on or off");
   }
+  return "";
+}
+
+// One of two words.
+template <typename Enum>
+std::string set_choice(std::string_view key, std::string_view value, std::string_view first,
+                       Enum if_first, std::string_view second, Enum if_second, Enum* to) {
+  if (value != first && value != second) {
+    return refuse(key, value, "give " + std::string(first) + " or " + std::string(second));
+  }
+  *to = value == first ? if_first : if_second;
   return "";
 }
 
@@ -61,6 +72,14 @@ std::string Config::set(std::string_view key, const char* value) {
   if (key == "same_filled") return set_switch(key, value, &pool_.same_filled);
   if (key == "mem_limit") return set_mem_limit(value);
   if (key == "accept_threshold") return set_accept_threshold(value);
+  if (key == "alloc") {
+    return set_choice(key, value, "cluster", AllocMode::kCluster, "global", AllocMode::kGlobal,
+                      &pool_.alloc);
+  }
+  if (key == "batch") return set_switch(key, value, &pool_.batch);
+  if (key == "free") {
+    return set_choice(key, value, "async", FreeMode::kAsync, "sync", FreeMode::kSync, &pool_.free);
+  }
   if (key == "checksum") return set_switch(key, value, &pool_.checksum);
   if (key == "stats") return set_stats(value);
   if (key == "stats_public") return set_switch(key, value, &stats_public_);

@@ -93,6 +93,9 @@ int cswap_config_complete() {
 void cswap_dump_plugin() {
   std::printf("cswap_version=%s\n", CSWAP_VERSION);
   std::printf("cswap_compressors=lz4 zstd none\n");
+  std::printf("cswap_alloc=cluster global\n");
+  std::printf("cswap_batch=on off\n");
+  std::printf("cswap_free=async sync\n");
   std::printf("cswap_page_size=%u\n", kPageBytes);
   std::printf("cswap_min_size=%" PRIu64 "\n", kMinDeviceBytes);
   std::printf("cswap_max_size=%" PRIu64 "\n", kMaxDeviceBytes);
@@ -130,7 +133,9 @@ int cswap_after_fork() {
       nbdkit_debug("PR_SET_IO_FLUSHER is not allowed (it needs CAP_SYS_RESOURCE)");
     }
     if (report(MemoryLock::lock(config.mlock())) != 0) return -1;
-    server->pool = std::make_unique<Pool>(config.pool(), config.size_bytes());
+    PoolOptions options = config.pool();
+    options.on_thread_start = [] { MemoryLock::set_io_flusher(); };
+    server->pool = std::make_unique<Pool>(std::move(options), config.size_bytes());
     server->tenant = &server->pool->add_tenant("", config.size_bytes());
     nbdkit_debug("cswap " CSWAP_VERSION " serves %" PRIu64
                  " bytes of a new, empty device; nothing of an earlier server's is in it",

@@ -94,6 +94,12 @@ TEST_CASE("each other bad value is refused with key, value and what is accepted"
       {{"64M", "accept_threshold=0"}, "accept_threshold", "'0'", "1 to 100"},
       {{"64M", "accept_threshold=101"}, "accept_threshold", "'101'", "1 to 100"},
       {{"64M", "accept_threshold=90%"}, "accept_threshold", "'90%'", "1 to 100"},
+      {{"64M", "alloc=local"}, "alloc", "'local'", "cluster or global"},
+      {{"64M", "alloc="}, "alloc", "''", "cluster or global"},
+      {{"64M", "alloc=Global"}, "alloc", "'Global'", "cluster or global"},
+      {{"64M", "batch=some"}, "batch", "'some'", "on or off"},
+      {{"64M", "free=on"}, "free", "'on'", "async or sync"},
+      {{"64M", "free=asynchronous"}, "free", "'asynchronous'", "async or sync"},
       {{"64M", "mlock=maybe"}, "mlock", "'maybe'", "auto, on or off"},
       {{"64M", "stats="}, "stats", "stats=", "unix:PATH"},
       {{"64M", "stats=unix:"}, "stats", "unix:", "unix:PATH"},
@@ -112,17 +118,31 @@ TEST_CASE("a parameter that is given twice is refused") {
   check_refused({{"4G", "4G"}, "size", "'4G'", "once"});
   check_refused({{"4G", "size=1G"}, "size", "'1G'", "once"});
   check_refused({{"4G", "compressor=lz4", "compressor=zstd"}, "compressor", "'zstd'", "once"});
+  check_refused({{"4G", "free=sync", "free=async"}, "free", "'async'", "once"});
   check_refused({{"4G", "mlock=off", "mlock=off"}, "mlock", "'off'", "once"});
 }
 
 TEST_CASE("every accepted spelling of the other parameters is accepted") {
-  const Words spellings = {"compressor=lz4:1",     "compressor=lz4:65537",
-                           "compressor=zstd:22",   "compressor=zstd:-7",
-                           "compressor=none",      "same_filled=off",
-                           "checksum=on",          "mem_limit=0",
-                           "mem_limit=64K",        "mem_limit=1%",
-                           "mem_limit=100%",       "accept_threshold=1",
-                           "accept_threshold=100", "mlock=off",
+  const Words spellings = {"compressor=lz4:1",
+                           "compressor=lz4:65537",
+                           "compressor=zstd:22",
+                           "compressor=zstd:-7",
+                           "compressor=none",
+                           "same_filled=off",
+                           "alloc=cluster",
+                           "alloc=global",
+                           "batch=on",
+                           "batch=off",
+                           "free=async",
+                           "free=sync",
+                           "checksum=on",
+                           "mem_limit=0",
+                           "mem_limit=64K",
+                           "mem_limit=1%",
+                           "mem_limit=100%",
+                           "accept_threshold=1",
+                           "accept_threshold=100",
+                           "mlock=off",
                            "stats_public=on"};
   for (const std::string& spelling : spellings) {
     CAPTURE(spelling);
