@@ -71,7 +71,7 @@ class FreeQueues {
 
  private:
   // With so many in one queue the Reclaimer need not wait for more.
-  static constexpr uint32_t kManyReplaced = 256;
+  static constexpr uint32_t kManyReplaced = 512;
   static constexpr uint32_t kManyTrimmed = kCapacity / 2;
 
   // Valid when all zero; touched lazily.

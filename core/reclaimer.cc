@@ -86,9 +86,12 @@ void Reclaimer::run() {
       told = signal_.load(std::memory_order_acquire);
     }
     if (told == kSome) futex_wait(signal_, kSome, kGather);
-    if (told == kStop || !free_waiting()) return;
+    if (told == kStop) return;
+    const bool any = free_waiting();
     give_back_trimmed(told == kFinish);
-    lower_signal();
+    // After some work there is soon more: to be told of it again would cost a request a system
+    // call.
+    lower_signal(any && told != kFinish ? kSome : kNothing);
   }
 }
 
@@ -116,22 +119,24 @@ void Reclaimer::give_back_trimmed(bool hurry) {
 }
 
 // Takes the word back, then looks again: who puts something after the look finds it lowered.
-void Reclaimer::lower_signal() {
+void Reclaimer::lower_signal(Signal to) {
   uint32_t told = signal_.load(std::memory_order_relaxed);
-  if (told == kStop || told == kNothing) return;
-  const bool finishing = told == kFinish;
-  signal_.compare_exchange_strong(told, kNothing);
-  if (queues_.waiting_objects_exactly() > 0 || (finishing && trimmed_.load())) {
-    raise(finishing ? kFinish : kSome);
+  if (told == kStop || told <= to) return;
+  signal_.compare_exchange_strong(told, to);
+  if (to == kSome) return;
+  if (queues_.waiting_objects_exactly() > 0 || (told == kFinish && trimmed_.load())) {
+    raise(told == kFinish ? kFinish : kSome);
   }
 }
 
-// False when the thread is to end.
+// True when there was anything.
 bool Reclaimer::free_waiting() {
-  while (queues_.free_batch_in_background() > 0) {
-    if (signal_.load(std::memory_order_relaxed) == kStop) return false;
+  bool any = false;
+  while (signal_.load(std::memory_order_relaxed) != kStop) {
+    if (queues_.free_batch_in_background() == 0) break;
+    any = true;
   }
-  return true;
+  return any;
 }
 
 }  // namespace cswap

@@ -43,7 +43,7 @@ class Reclaimer {
   void sleep();
   bool free_waiting();
   void give_back_trimmed(bool hurry);
-  void lower_signal();
+  void lower_signal(Signal to);
   void raise(Signal to);
 
   FreeQueues& queues_;

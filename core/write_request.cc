@@ -139,7 +139,8 @@ Status WriteRequest::prepare_batch(PageIndex first, size_t pages) {
     return Status::kNoSpace;
   }
   size_t next = 0;
-  for (size_t i = 0; i < std::min(objects, kPrefetchAhead); ++i) prefetch(wanted[i]);
+  // Of the first there is nothing to do meanwhile.
+  for (size_t i = 1; i < std::min(objects, kPrefetchAhead); ++i) prefetch(wanted[i]);
   for (size_t i = 0; i < pages; ++i) {
     const EncodedPage& encoded = batch.pages[i];
     if (encoded.needs_object() && next + kPrefetchAhead < objects) {
