@@ -1,5 +1,7 @@
 #include "core/slot_cache.h"
 
+#include <algorithm>
+
 #include "core/options.h"
 
 namespace cswap {
@@ -38,7 +40,9 @@ bool SlotCaches::allocate_one(Cache& cache, ObjectStore::Hints& hints,
 
 void SlotCaches::refill(OfClass& ready, ObjectStore::Hints& hints, SizeClass size_class) {
   std::array<ObjectStore::Wanted, kPlaces> wanted;
-  for (ObjectStore::Wanted& next : wanted) next.bytes = class_bytes(size_class);
+  for (ObjectStore::Wanted& next : wanted) {
+    next.bytes = std::min(class_bytes(size_class), kMaxObjectBytes);
+  }
   store_.reserve_all(hints, wanted);
   // The last is handed out first: the lowest place, as without a cache.
   for (size_t i = wanted.size(); i-- > 0;) {
