@@ -52,7 +52,7 @@ Pool::Pool(PoolOptions options, uint64_t arena_for_bytes)
   if (options_.alloc == AllocMode::kGlobal) caches_.emplace(store_);
   if (options_.free == FreeMode::kAsync) {
     reclaimer_.emplace(
-        queues_, [this] { after_trim(); }, options_.on_thread_start);
+        queues_, [this] { give_back_memory(); }, options_.on_thread_start);
   }
 }
 
@@ -137,7 +137,7 @@ void Pool::drain_free_queues() {
     const WorkerPool::Lease lease(workers_);
     (void)drain_waiting(*lease);
   }
-  if (!reclaimer_) return after_trim();
+  if (!reclaimer_) return give_back_memory();
   reclaimer_->wake_for_trim();
   reclaimer_->finish();
 }
@@ -149,7 +149,7 @@ bool Pool::settle_emptied() {
 }
 
 // Gives memory back to the OS when a trim has left little in it.
-void Pool::after_trim() {
+void Pool::give_back_memory() {
   (void)settle_emptied();
   // Places in caches keep pages that once were in use.
   if (caches_ && caches_->bytes() > store_.live_bytes() / 8) (void)caches_->drop_all();
@@ -240,7 +240,7 @@ void Pool::discard_pages(Tenant& tenant, Worker& worker, PageIndex first, PageIn
   } else {
     // The last objects wait for others that will not come.
     if (queues_.waiting_bytes() >= store_.live_bytes()) (void)queues_.drain(worker.index());
-    after_trim();
+    give_back_memory();
   }
   reconsider_limit();
 }

@@ -113,7 +113,7 @@ class Pool {
   [[nodiscard]] bool drain_waiting(Worker& worker);
   // Settles what discards have left empty. Takes slot cluster locks. True when there was any.
   bool settle_emptied();
-  void after_trim();
+  void give_back_memory();
   [[nodiscard]] uint64_t metadata_bytes() const;
   void reconsider_limit();
   void note_refusal(StatsShard& shard, Status status);

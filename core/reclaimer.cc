@@ -17,6 +17,8 @@ using namespace std::chrono_literals;
 // how often matters more to requests than for how long: a millisecond frees 20,000 objects.
 constexpr auto kGather = 20ms;
 constexpr auto kTrimInterval = 100ms;
+// After so long without anything to free, nobody needs the pages that are kept for new objects.
+constexpr auto kIdle = 1s;
 // Signals are for the threads that the server's own handlers expect them in.
 std::thread start_without_signals(std::function<void()> body) {
   sigset_t all;
@@ -32,10 +34,10 @@ std::thread start_without_signals(std::function<void()> body) {
 
 }  // namespace
 
-Reclaimer::Reclaimer(FreeQueues& queues, std::function<void()> after_trim,
+Reclaimer::Reclaimer(FreeQueues& queues, std::function<void()> give_back,
                      std::function<void()> on_start)
     : queues_(queues),
-      after_trim_(std::move(after_trim)),
+      give_back_(std::move(give_back)),
       thread_(start_without_signals([this, on_start = std::move(on_start)] {
         if (on_start) on_start();
         run();
@@ -88,6 +90,7 @@ void Reclaimer::run() {
     if (told == kSome) futex_wait(signal_, kSome, kGather);
     if (told == kStop) return;
     const bool any = free_waiting();
+    freed_ = freed_ || any;
     give_back_trimmed(told == kFinish);
     // After some work there is soon more: to be told of it again would cost a request a system
     // call.
@@ -101,6 +104,11 @@ void Reclaimer::sleep() {
     if (left > 0ns) futex_wait(signal_, kNothing, left);
     return;
   }
+  if (freed_) {
+    futex_wait(signal_, kNothing, kIdle);
+    if (signal_.load() == kNothing) give_back();
+    return;
+  }
   asleep_.store(true);
   futex_wait(signal_, kNothing, 0ns);
   asleep_.store(false);
@@ -108,14 +116,20 @@ void Reclaimer::sleep() {
 
 // Has memory given back if a trim left some, all that was trimmed is freed, and it is time.
 void Reclaimer::give_back_trimmed(bool hurry) {
-  const auto now = std::chrono::steady_clock::now();
-  if ((!hurry && now < next_trim_) || !trimmed_.exchange(false)) return;
-  if (queues_.waiting_objects() > 0) {
+  if (!hurry && std::chrono::steady_clock::now() < next_trim_) return;
+  if (!trimmed_.exchange(false)) {
+    if (hurry && freed_) give_back();
+  } else if (queues_.waiting_objects() > 0) {
     trimmed_.store(true);
-    return;
+  } else {
+    give_back();
   }
-  after_trim_();
-  next_trim_ = now + kTrimInterval;
+}
+
+void Reclaimer::give_back() {
+  give_back_();
+  freed_ = false;
+  next_trim_ = std::chrono::steady_clock::now() + kTrimInterval;
 }
 
 // Takes the word back, then looks again: who puts something after the look finds it lowered.

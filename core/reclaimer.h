@@ -19,10 +19,11 @@ namespace cswap {
 
 class Reclaimer {
  public:
-  // Starts the thread, which calls `on_start` first if there is one, and `after_trim` when what a
-  // trim displaced has been freed. Not to be made before a fork that the pool is to live through.
-  // `queues` must outlive it. Throws std::system_error.
-  Reclaimer(FreeQueues& queues, std::function<void()> after_trim, std::function<void()> on_start);
+  // Starts the thread, which calls `on_start` first if there is one, and `give_back` when memory is
+  // to go back to the OS: what a trim displaced has been freed, or nothing has been freed for a
+  // second. Not to be made before a fork that the pool is to live through. `queues` must outlive
+  // it. Throws std::system_error.
+  Reclaimer(FreeQueues& queues, std::function<void()> give_back, std::function<void()> on_start);
   Reclaimer(const Reclaimer&) = delete;
   Reclaimer& operator=(const Reclaimer&) = delete;
   // Ends the thread; what waits stays where it is.
@@ -43,14 +44,17 @@ class Reclaimer {
   void sleep();
   bool free_waiting();
   void give_back_trimmed(bool hurry);
+  void give_back();
   void lower_signal(Signal to);
   void raise(Signal to);
 
   FreeQueues& queues_;
-  const std::function<void()> after_trim_;
+  const std::function<void()> give_back_;
   std::atomic<uint32_t> signal_{kNothing};
   std::atomic<bool> trimmed_{false};
-  std::chrono::steady_clock::time_point next_trim_;  // the thread's own; not before it
+  // The thread's own.
+  std::chrono::steady_clock::time_point next_trim_;  // when trims may next give memory back
+  bool freed_ = false;                               // something since memory was given back
   std::atomic<bool> asleep_{false};                  // with nothing to do; for finish()
   std::thread thread_;                               // last: it uses all of the above
 };
