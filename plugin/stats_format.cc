@@ -48,6 +48,12 @@ constexpr PoolFamily kPoolFamilies[] = {
     {"cswap_pages_compacted_total", "Pages given back to the system by compaction.", kCounter,
      &PoolSnapshot::pages_compacted},
     {"cswap_workers", "Request contexts made so far.", kGauge, &PoolSnapshot::workers},
+    {"cswap_free_waiting_objects", "Objects without a page that wait to be freed.", kGauge,
+     &PoolSnapshot::free_waiting_objects},
+    {"cswap_free_waiting_bytes", "Memory of the objects that wait to be freed.", kGauge,
+     &PoolSnapshot::free_waiting_bytes},
+    {"cswap_slot_cache_bytes", "Places for objects that workers hold ready, with alloc=global.",
+     kGauge, &PoolSnapshot::slot_cache_bytes},
 };
 
 struct TenantFamily {
@@ -90,10 +96,11 @@ struct OrderFamily {
 };
 
 constexpr OrderFamily kOrderFamilies[] = {
-    {"cswap_swpout_total", "Units stored, by order of the unit.", &TenantSnapshot::swpout},
-    {"cswap_swpout_fallback_total", "Units of this order that were split to be stored.",
+    {"cswap_swpout_total", "Runs of 2^order pages that were stored as a whole.",
+     &TenantSnapshot::swpout},
+    {"cswap_swpout_fallback_total", "Runs of 2^order pages that were stored page by page.",
      &TenantSnapshot::swpout_fallback},
-    {"cswap_swpin_total", "Units loaded, by order of the unit.", &TenantSnapshot::swpin},
+    {"cswap_swpin_total", "Runs of 2^order pages that were loaded.", &TenantSnapshot::swpin},
 };
 
 struct LockFamily {
@@ -114,6 +121,10 @@ constexpr LockFamily kLockFamilies[] = {
      [](const LockSnapshot& lock) { return seconds(lock.waits.total_ns); }},
     {"cswap_lock_wait_max_seconds", "Longest wait for a lock since the start, by class.", kGauge,
      [](const LockSnapshot& lock) { return seconds(lock.waits.max_ns); }},
+    {"cswap_lock_wait_min_seconds", "Shortest wait for a lock since the start, by class.", kGauge,
+     [](const LockSnapshot& lock) { return seconds(lock.waits.min_ns); }},
+    {"cswap_lock_wait_avg_seconds", "Average wait for a lock since the start, by class.", kGauge,
+     [](const LockSnapshot& lock) { return seconds(lock.waits.average_ns()); }},
 };
 
 ClientMetric make_metric(MetricType type, double value) {
@@ -150,10 +161,14 @@ ClientMetric latency_metric(const LatencySnapshot& latency) {
 }
 
 void add_pool_families(const PoolSnapshot& pool, std::vector<MetricFamily>& out) {
-  MetricFamily info = make_family("cswap_build_info", "Version and compressor, always 1.", kGauge);
+  MetricFamily info =
+      make_family("cswap_build_info", "Version, compressor and switches, always 1.", kGauge);
   info.metric.push_back(make_metric(kGauge, 1));
   info.metric.back().label = {{"version", CSWAP_VERSION},
-                              {"compressor", to_valid_utf8(pool.compressor)}};
+                              {"compressor", to_valid_utf8(pool.compressor)},
+                              {"alloc", pool.alloc},
+                              {"batch", pool.batch},
+                              {"free", pool.free}};
   out.push_back(std::move(info));
   for (const PoolFamily& row : kPoolFamilies) {
     MetricFamily family = make_family(row.name, row.help, row.type);
@@ -179,25 +194,65 @@ void add_order_family(const PoolSnapshot& pool, const std::vector<std::string>& 
   out.push_back(std::move(family));
 }
 
-void add_latency_families(const PoolSnapshot& pool, const std::vector<std::string>& labels,
-                          std::vector<MetricFamily>& out) {
-  MetricFamily histogram = make_family(
-      "cswap_latency_seconds", "Time to serve a request, by operation.", MetricType::Histogram);
-  MetricFamily longest = make_family("cswap_latency_max_seconds",
-                                     "Longest time to serve a request since the start.", kGauge);
-  for (size_t t = 0; t < pool.tenants.size(); ++t) {
-    for (size_t op = 0; op < kOperationNames.size(); ++op) {
-      const LatencySnapshot latency = sum_of(pool.tenants[t].latency[op]);
-      const std::vector<ClientMetric::Label> label = {{"tenant", labels[t]},
-                                                      {"operation", kOperationNames[op]}};
-      histogram.metric.push_back(latency_metric(latency));
-      histogram.metric.back().label = label;
-      longest.metric.push_back(make_metric(kGauge, seconds(latency.max_ns)));
-      longest.metric.back().label = label;
+// A histogram and its longest latency.
+class LatencyFamilies {
+ public:
+  LatencyFamilies(const char* name, const char* help, const char* max_name, const char* max_help)
+      : histogram_(make_family(name, help, MetricType::Histogram)),
+        longest_(make_family(max_name, max_help, kGauge)) {}
+
+  // Series with these labels and the order.
+  void add(const LatencyByOrder& latency, const std::vector<ClientMetric::Label>& labels) {
+    for (size_t order = 0; order < latency.size(); ++order) {
+      ClientMetric metric = latency_metric(latency[order]);
+      if (order > 0 && metric.histogram.sample_count == 0) continue;
+      histogram_.metric.push_back(std::move(metric));
+      longest_.metric.push_back(make_metric(kGauge, seconds(latency[order].max_ns)));
+      std::vector<ClientMetric::Label> with_order = labels;
+      with_order.push_back({"order", std::to_string(order)});
+      histogram_.metric.back().label = with_order;
+      longest_.metric.back().label = std::move(with_order);
     }
   }
-  out.push_back(std::move(histogram));
-  out.push_back(std::move(longest));
+
+  void move_to(std::vector<MetricFamily>& out) {
+    out.push_back(std::move(histogram_));
+    out.push_back(std::move(longest_));
+  }
+
+ private:
+  MetricFamily histogram_;
+  MetricFamily longest_;
+};
+
+void add_latency_families(const PoolSnapshot& pool, const std::vector<std::string>& labels,
+                          std::vector<MetricFamily>& out) {
+  LatencyFamilies families(
+      "cswap_latency_seconds", "Time to serve a request, by operation and order of its pages.",
+      "cswap_latency_max_seconds", "Longest time to serve a request since the start.");
+  for (size_t t = 0; t < pool.tenants.size(); ++t) {
+    for (size_t op = 0; op < kOperationNames.size(); ++op) {
+      families.add(pool.tenants[t].latency[op],
+                   {{"tenant", labels[t]}, {"operation", kOperationNames[op]}});
+    }
+  }
+  families.move_to(out);
+}
+
+void add_free_families(const PoolSnapshot& pool, std::vector<MetricFamily>& out) {
+  MetricFamily freed = make_family("cswap_freed_objects_total",
+                                   "Objects freed, by a request or in the background.", kCounter);
+  for (const auto& [by, objects] : {std::pair("request", pool.freed_in_request),
+                                    std::pair("background", pool.freed_in_background)}) {
+    freed.metric.push_back(make_metric(kCounter, static_cast<double>(objects)));
+    freed.metric.back().label = {{"by", by}};
+  }
+  out.push_back(std::move(freed));
+  LatencyFamilies latency(
+      "cswap_free_latency_seconds", "Time to free a batch, by order of its number of objects.",
+      "cswap_free_latency_max_seconds", "Longest time to free a batch since the start.");
+  latency.add(pool.free_latency, {});
+  latency.move_to(out);
 }
 
 void add_lock_families(const PoolSnapshot& pool, std::vector<MetricFamily>& out) {
@@ -249,10 +304,23 @@ uint64_t latency_percentile_ns(const LatencySnapshot& latency, uint32_t per_mill
   return std::max(latency.max_ns, kLatencyBoundsNs.back());
 }
 
+double latency_share(const LatencySnapshot& latency, uint64_t above_ns, uint64_t up_to_ns) {
+  uint64_t total = 0;
+  uint64_t inside = 0;
+  for (size_t i = 0; i < latency.buckets.size(); ++i) {
+    total += latency.buckets[i];
+    if (i >= kLatencyBoundsNs.size()) continue;
+    const uint64_t bound = kLatencyBoundsNs[i];
+    if (bound > above_ns && bound <= up_to_ns) inside += latency.buckets[i];
+  }
+  return total == 0 ? 0 : static_cast<double>(inside) / static_cast<double>(total);
+}
+
 std::string format_prometheus(const PoolSnapshot& pool) {
   const std::vector<std::string> labels = tenant_labels(pool);
   std::vector<MetricFamily> families;
   add_pool_families(pool, families);
+  add_free_families(pool, families);
   for (const TenantFamily& row : kTenantFamilies) {
     MetricFamily family = make_family(row.name, row.help, row.type);
     for (size_t t = 0; t < pool.tenants.size(); ++t) {

@@ -1,5 +1,6 @@
 // format_json() of stats_format.h. The object has the names of DESIGN.md, which are those of zram,
 // zswap and vmstat.
+#include <algorithm>
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
@@ -20,6 +21,12 @@ json::object orders_object(const std::array<uint64_t, kOrders>& by_order) {
   }
   return object;
 }
+
+// Experiment E5 compares these two parts of the loads.
+constexpr uint64_t kFastNs = 100'000;
+constexpr uint64_t kSlowNs = 500'000;
+static_assert(std::ranges::count(kLatencyBoundsNs, kFastNs) == 1);
+static_assert(std::ranges::count(kLatencyBoundsNs, kSlowNs) == 1);
 
 json::object latency_object(const LatencySnapshot& latency) {
   json::array buckets;
@@ -42,7 +49,21 @@ json::object latency_object(const LatencySnapshot& latency) {
   object["p50_ns"] = latency_percentile_ns(latency, 500);
   object["p99_ns"] = latency_percentile_ns(latency, 990);
   object["p999_ns"] = latency_percentile_ns(latency, 999);
+  object["share_0_100us"] = latency_share(latency, 0, kFastNs);
+  object["share_100_500us"] = latency_share(latency, kFastNs, kSlowNs);
   object["buckets"] = std::move(buckets);
+  return object;
+}
+
+json::object latency_by_order_object(const LatencyByOrder& latency) {
+  json::object orders;
+  for (size_t order = 0; order < latency.size(); ++order) {
+    json::object of_order = latency_object(latency[order]);
+    if (of_order["count"].as_uint64() == 0) continue;
+    orders[std::to_string(order)] = std::move(of_order);
+  }
+  json::object object = latency_object(sum_of(latency));
+  object["orders"] = std::move(orders);
   return object;
 }
 
@@ -66,7 +87,7 @@ json::object tenant_object(const TenantSnapshot& tenant, const std::string& labe
   object["swpin"] = orders_object(tenant.swpin);
   json::object latency;
   for (size_t op = 0; op < kOperationNames.size(); ++op) {
-    latency[kOperationNames[op]] = latency_object(sum_of(tenant.latency[op]));
+    latency[kOperationNames[op]] = latency_by_order_object(tenant.latency[op]);
   }
   object["latency"] = std::move(latency);
   return object;
@@ -83,6 +104,14 @@ json::object pool_object(const PoolSnapshot& pool) {
   object["limit_reached"] = pool.limit_reached;
   object["pages_compacted"] = pool.pages_compacted;
   object["workers"] = pool.workers;
+  object["free_waiting_objects"] = pool.free_waiting_objects;
+  object["free_waiting_bytes"] = pool.free_waiting_bytes;
+  object["freed_in_request"] = pool.freed_in_request;
+  object["freed_in_background"] = pool.freed_in_background;
+  object["slot_cache_bytes"] = pool.slot_cache_bytes;
+  json::object latency;
+  latency["free"] = latency_by_order_object(pool.free_latency);
+  object["latency"] = std::move(latency);
   return object;
 }
 
@@ -120,6 +149,9 @@ std::string format_json(const PoolSnapshot& pool) {
   json::object root;
   root["version"] = CSWAP_VERSION;
   root["compressor"] = to_valid_utf8(pool.compressor);
+  root["alloc"] = pool.alloc;
+  root["batch"] = pool.batch;
+  root["free"] = pool.free;
   root["pool"] = pool_object(pool);
   root["locks"] = locks_array(pool.locks);
   json::array tenants;

@@ -159,6 +159,11 @@ PoolSnapshot sample_pool(const std::vector<std::string>& names) {
   PoolSnapshot pool;
   pool.compressor = "lz4";
   pool.mem_used_total = 4096;
+  pool.locks.resize(1);
+  pool.locks[0].name = "store";
+  pool.locks[0].acquired = 9;
+  pool.locks[0].waits = {"", 2, 3'000, 2'500, 500};
+  pool.locks[0].callers = {{"allocate_all", 2, 3'000, 2'500, 500}};
   for (const std::string& name : names) {
     pool.tenants.emplace_back();
     pool.tenants.back().name = name;

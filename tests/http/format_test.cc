@@ -1,6 +1,5 @@
 #include <doctest/doctest.h>
 
-#include <boost/json/parse.hpp>
 #include <boost/json/value.hpp>
 #include <boost/json/value_to.hpp>
 #include <cstdio>
@@ -11,33 +10,10 @@
 #include "plugin/stats_format.h"
 #include "plugin/utf8.h"
 #include "tests/http/exposition.h"
+#include "tests/http/snapshots.h"
 
 namespace cswap::test {
 namespace {
-
-PoolSnapshot pool_of(const std::vector<std::string>& names) {
-  PoolSnapshot pool;
-  pool.compressor = "zstd:3";
-  for (const std::string& name : names) {
-    pool.tenants.emplace_back();
-    pool.tenants.back().name = name;
-  }
-  return pool;
-}
-
-LatencySnapshot latencies(const std::vector<uint64_t>& values_ns) {
-  StatsShard shard;
-  for (const uint64_t ns : values_ns) shard.add_latency(Operation::kStore, 0, ns);
-  LatencyByOrder sum;
-  shard.add_to(Operation::kStore, sum);
-  return sum[0];
-}
-
-boost::json::value parsed_json(const PoolSnapshot& pool) {
-  const std::string text = format_json(pool);
-  CHECK(text.back() == '\n');
-  return boost::json::parse(text);
-}
 
 std::string json_name(const boost::json::value& json, size_t tenant) {
   return boost::json::value_to<std::string>(json.at("tenants").at(tenant).at("name"));
@@ -148,7 +124,8 @@ TEST_CASE("whole numbers are exact, and above 2^53 they keep their order") {
 TEST_CASE("the program's locale changes nothing") {
   PoolSnapshot pool = pool_of({"a"});
   pool.mem_used_total = 1234567890123;
-  pool.tenants[0].latency[0][0] = latencies({1500});
+  pool.tenants[0].latency[0] = latencies({{0, 1500}, {4, 2500}});
+  pool.free_latency = latencies({{6, 1500}});
   const std::string text = format_prometheus(pool);
   const std::string json = format_json(pool);
   const std::locale classic =
@@ -171,6 +148,13 @@ TEST_CASE("every statistic of DESIGN.md is there, with its type and labels") {
   tenant.pool_limit_hit = 16, tenant.reject_alloc_fail = 17, tenant.reject_compress_poor = 18;
   tenant.decompress_fail = 19, tenant.written_back_pages = 20;
   tenant.swpout = {21, 22, 23, 24, 25}, tenant.swpin = {26}, tenant.swpout_fallback = {0, 27};
+  tenant.swpout[9] = 28;
+  pool.alloc = "global", pool.batch = "off", pool.free = "sync";
+  pool.free_waiting_objects = 29, pool.free_waiting_bytes = 30, pool.freed_in_request = 31;
+  pool.freed_in_background = 32, pool.slot_cache_bytes = 33;
+  pool.free_latency = latencies({{6, 5'000'000'000}});
+  pool.locks.resize(1);
+  pool.locks[0].name = "store";
   const Exposition text = parse_exposition(format_prometheus(pool));
 
   const Exposition::Labels none;
@@ -182,7 +166,14 @@ TEST_CASE("every statistic of DESIGN.md is there, with its type and labels") {
     double value;
   };
   const std::vector<Row> rows = {
-      {"cswap_build_info", "gauge", {{"version", CSWAP_VERSION}, {"compressor", "zstd:3"}}, 1},
+      {"cswap_build_info",
+       "gauge",
+       {{"version", CSWAP_VERSION},
+        {"compressor", "zstd:3"},
+        {"alloc", "global"},
+        {"batch", "off"},
+        {"free", "sync"}},
+       1},
       {"cswap_mem_used_total_bytes", "gauge", none, 1},
       {"cswap_mem_used_max_bytes", "gauge", none, 2},
       {"cswap_mem_limit_bytes", "gauge", none, 3},
@@ -207,8 +198,21 @@ TEST_CASE("every statistic of DESIGN.md is there, with its type and labels") {
       {"cswap_swpout_total", "counter", {{"tenant", "t"}, {"order", "4"}}, 25},
       {"cswap_swpin_total", "counter", {{"tenant", "t"}, {"order", "0"}}, 26},
       {"cswap_swpout_fallback_total", "counter", {{"tenant", "t"}, {"order", "1"}}, 27},
-      {"cswap_latency_max_seconds", "gauge", {{"tenant", "t"}, {"operation", "load"}}, 0}};
-  std::set<std::string> names = {"cswap_latency_seconds"};
+      {"cswap_swpout_total", "counter", {{"tenant", "t"}, {"order", "9"}}, 28},
+      {"cswap_free_waiting_objects", "gauge", none, 29},
+      {"cswap_free_waiting_bytes", "gauge", none, 30},
+      {"cswap_freed_objects_total", "counter", {{"by", "request"}}, 31},
+      {"cswap_freed_objects_total", "counter", {{"by", "background"}}, 32},
+      {"cswap_slot_cache_bytes", "gauge", none, 33},
+      {"cswap_free_latency_max_seconds", "gauge", {{"order", "6"}}, 5},
+      {"cswap_latency_max_seconds",
+       "gauge",
+       {{"tenant", "t"}, {"operation", "load"}, {"order", "0"}},
+       0}};
+  std::set<std::string> names = {"cswap_latency_seconds",       "cswap_free_latency_seconds",
+                                 "cswap_lock_acquired_total",   "cswap_lock_contended_total",
+                                 "cswap_lock_wait_max_seconds", "cswap_lock_wait_min_seconds",
+                                 "cswap_lock_wait_avg_seconds", "cswap_lock_wait_seconds_total"};
   for (const Row& row : rows) {
     CAPTURE(row.name);
     names.insert(row.name);
@@ -219,74 +223,15 @@ TEST_CASE("every statistic of DESIGN.md is there, with its type and labels") {
   }
   for (const auto& family : text.families) {
     CAPTURE(family.first);
-    CHECK(names.contains(family.first));
+    CHECK(names.erase(family.first) == 1);
   }
+  CHECK(names.empty());
 }
 
 TEST_CASE("a tenant that is gone leaves no series behind") {
   const std::string text = format_prometheus(pool_of({"stays"}));
   CHECK(text.find("gone") == std::string::npos);
   CHECK(parse_exposition(format_prometheus(pool_of({}))).families.contains("cswap_stored_pages"));
-}
-
-TEST_CASE("latencies of any size are counted and none is lost") {
-  PoolSnapshot pool = pool_of({"t"});
-  constexpr uint64_t kThreeHours = 3ull * 3600 * 1'000'000'000;
-  pool.tenants[0].latency[0][0] =
-      latencies({1, 1'000, 1'000'000'000, 100'000'000'000, kThreeHours});
-  const Exposition text = parse_exposition(format_prometheus(pool));
-  const Exposition::Labels store = {{"tenant", "t"}, {"operation", "store"}};
-  const auto bucket = [&](const char* le) {
-    Exposition::Labels labels = store;
-    labels.emplace_back("le", le);
-    return text.value("cswap_latency_seconds_bucket", labels);
-  };
-  CHECK(bucket("1e-05") == 2);
-  CHECK(bucket("0.1") == 2);
-  CHECK(bucket("1") == 3);
-  CHECK(bucket("+Inf") == 5);
-  CHECK(text.value("cswap_latency_seconds_count", store) == 5);
-  CHECK(text.value("cswap_latency_seconds_sum", store) == doctest::Approx(10'901.000001001));
-  CHECK(text.value("cswap_latency_max_seconds", store) == 10'800);
-
-  const boost::json::value json = parsed_json(pool);
-  const auto& latency = json.at("tenants").at(0).at("latency").at("store");
-  CHECK(latency.at("count").to_number<uint64_t>() == 5);
-  CHECK(latency.at("max_ns").to_number<uint64_t>() == kThreeHours);
-  CHECK(latency.at("p50_ns").to_number<uint64_t>() == 1'000'000'000);
-  CHECK(latency.at("p999_ns").to_number<uint64_t>() == kThreeHours);
-  CHECK(latency.at("buckets").as_array().size() == kLatencyBoundsNs.size() + 1);
-  CHECK(latency.at("buckets").as_array().back().at("le_ns").is_null());
-  CHECK(latency.at("buckets").as_array().back().at("count").to_number<uint64_t>() == 5);
-}
-
-TEST_CASE("an empty histogram prints zeros") {
-  const PoolSnapshot pool = pool_of({"t"});
-  const std::string text = format_prometheus(pool);
-  const Exposition parsed = parse_exposition(text);
-  for (const auto& [series, value] : parsed.samples) {
-    if (series.first.starts_with("cswap_latency")) CHECK(value == 0);
-  }
-  const boost::json::value json = parsed_json(pool);
-  for (const char* key : {"count", "sum_ns", "max_ns", "p50_ns", "p99_ns", "p999_ns"}) {
-    const auto& latency = json.at("tenants").at(0).at("latency").at("discard");
-    CHECK(latency.at(key).to_number<uint64_t>() == 0);
-  }
-}
-
-TEST_CASE("a percentile is the upper bound of its bucket") {
-  const std::vector<uint64_t> fast(99, 1'000);
-  std::vector<uint64_t> values = fast;
-  values.push_back(3'000'000);
-  CHECK(latency_percentile_ns(latencies(values), 500) == 1'000);
-  CHECK(latency_percentile_ns(latencies(values), 990) == 1'000);
-  CHECK(latency_percentile_ns(latencies(values), 999) == 5'000'000);
-  CHECK(latency_percentile_ns(latencies({10'000}), 990) == 10'000);
-  CHECK(latency_percentile_ns(latencies({10'001}), 990) == 20'000);
-  CHECK(latency_percentile_ns(latencies({7'000'000'000}), 500) == 7'000'000'000);
-  LatencySnapshot huge;
-  huge.buckets[0] = ~uint64_t{0};
-  CHECK(latency_percentile_ns(huge, 999) == 1'000);
 }
 
 TEST_CASE("locks show what was waited for them, by class and by caller") {
@@ -303,6 +248,8 @@ TEST_CASE("locks show what was waited for them, by class and by caller") {
   CHECK(text.value("cswap_lock_contended_total", store) == 3);
   CHECK(text.value("cswap_lock_wait_seconds_total", store) == doctest::Approx(0.006));
   CHECK(text.value("cswap_lock_wait_max_seconds", store) == doctest::Approx(0.004));
+  CHECK(text.value("cswap_lock_wait_min_seconds", store) == doctest::Approx(0.0005));
+  CHECK(text.value("cswap_lock_wait_avg_seconds", store) == doctest::Approx(0.002));
 
   const boost::json::value json = parsed_json(pool);
   const boost::json::value& lock = json.at("locks").at(0);
@@ -314,10 +261,27 @@ TEST_CASE("locks show what was waited for them, by class and by caller") {
   CHECK(lock.at("callers").at(0).at("max_wait_ns").to_number<uint64_t>() == 4'000'000);
 }
 
+TEST_CASE("a lock that nobody waited for shows zeros") {
+  PoolSnapshot pool = pool_of({"a"});
+  pool.locks.resize(1);
+  pool.locks[0].name = "store";
+  pool.locks[0].acquired = 1000;
+  const Exposition text = parse_exposition(format_prometheus(pool));
+  for (const char* name : {"cswap_lock_contended_total", "cswap_lock_wait_seconds_total",
+                           "cswap_lock_wait_max_seconds", "cswap_lock_wait_min_seconds",
+                           "cswap_lock_wait_avg_seconds"}) {
+    CAPTURE(std::string(name));
+    CHECK(text.value(name, {{"class", "store"}}) == 0);
+  }
+}
+
 #ifdef CSWAP_PROMTOOL
 TEST_CASE("promtool has no complaint") {
   PoolSnapshot pool = pool_of(kNastyNames);
-  pool.tenants[0].latency[0][0] = latencies({1, 1'000'000});
+  pool.tenants[0].latency[0] = latencies({{0, 1}, {9, 1'000'000}});
+  pool.free_latency = latencies({{6, 1'000}});
+  pool.locks.resize(1);
+  pool.locks[0].name = "store";
   FILE* promtool = popen(CSWAP_PROMTOOL " check metrics", "w");
   REQUIRE(promtool != nullptr);
   const std::string text = format_prometheus(pool);

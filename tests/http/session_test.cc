@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include <new>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -56,11 +57,20 @@ TEST_CASE("both pages have their type, their length and no caching") {
   CHECK(json.ends_with("}\n"));
 }
 
-TEST_CASE("the lock table is plain text") {
+TEST_CASE("the lock table is plain text, a line for each function that waited") {
   const std::string locks = served(get_request("/locks"));
   CHECK(locks.find("200 OK") != std::string::npos);
   CHECK(locks.find("text/plain; charset=utf-8") != std::string::npos);
-  CHECK(locks.find("contended   total wait") != std::string::npos);
+  std::istringstream body(locks.substr(locks.find("\r\n\r\n") + 4));
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(body, line);) {
+    std::istringstream words(line);
+    lines.emplace_back();
+    for (std::string word; words >> word;) lines.back() += word + " ";
+  }
+  REQUIRE(lines.size() == 2);
+  CHECK(lines[0] == "contended total wait max wait avg wait type caller ");
+  CHECK(lines[1] == "2 3.00 us 2.50 us 1.50 us store allocate_all ");
 }
 
 TEST_CASE("HEAD has the same head and no body") {
