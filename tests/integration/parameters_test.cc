@@ -97,8 +97,13 @@ TEST_CASE("each other bad value is refused with key, value and what is accepted"
       {{"64M", "alloc=local"}, "alloc", "'local'", "cluster or global"},
       {{"64M", "alloc="}, "alloc", "''", "cluster or global"},
       {{"64M", "alloc=Global"}, "alloc", "'Global'", "cluster or global"},
+      {{"64M", "alloc=cluster "}, "alloc", "'cluster '", "cluster or global"},
       {{"64M", "batch=some"}, "batch", "'some'", "on or off"},
+      {{"64M", "batch="}, "batch", "''", "on or off"},
+      {{"64M", "batch=ON"}, "batch", "'ON'", "on or off"},
       {{"64M", "free=on"}, "free", "'on'", "async or sync"},
+      {{"64M", "free="}, "free", "''", "async or sync"},
+      {{"64M", "free=Sync"}, "free", "'Sync'", "async or sync"},
       {{"64M", "free=asynchronous"}, "free", "'asynchronous'", "async or sync"},
       {{"64M", "mlock=maybe"}, "mlock", "'maybe'", "auto, on or off"},
       {{"64M", "stats="}, "stats", "stats=", "unix:PATH"},
@@ -110,6 +115,7 @@ TEST_CASE("each other bad value is refused with key, value and what is accepted"
       {{"64M", "stats=unix:/" + std::string(120, 'x')}, "stats", "xxx", "107"},
       {{"64M", "stats_public=perhaps"}, "stats_public", "'perhaps'", "on or off"},
       {{"64M", "colour=blue"}, "colour", "'blue'", "mem_limit"},
+      {{"64M", "Batch=on"}, "Batch", "'on'", "alloc, batch, free"},
   };
   for (const Refused& refused : table) check_refused(refused);
 }
@@ -118,6 +124,8 @@ TEST_CASE("a parameter that is given twice is refused") {
   check_refused({{"4G", "4G"}, "size", "'4G'", "once"});
   check_refused({{"4G", "size=1G"}, "size", "'1G'", "once"});
   check_refused({{"4G", "compressor=lz4", "compressor=zstd"}, "compressor", "'zstd'", "once"});
+  check_refused({{"4G", "alloc=global", "alloc=global"}, "alloc", "'global'", "once"});
+  check_refused({{"4G", "batch=off", "batch=on"}, "batch", "'on'", "once"});
   check_refused({{"4G", "free=sync", "free=async"}, "free", "'async'", "once"});
   check_refused({{"4G", "mlock=off", "mlock=off"}, "mlock", "'off'", "once"});
 }
@@ -150,6 +158,28 @@ TEST_CASE("every accepted spelling of the other parameters is accepted") {
     options.parameters = {"64K", spelling};
     NbdServer server(options);
     CHECK(NbdClient(server.socket()).size() == 64 * kKiB);
+    server.stop();
+  }
+}
+
+TEST_CASE("the statistics name the switches that the server runs with") {
+  const Words defaults = {"\"alloc\":\"cluster\"", "\"batch\":\"on\"", "\"free\":\"async\""};
+  const Words old_ways = {"\"alloc\":\"global\"", "\"batch\":\"off\"", "\"free\":\"sync\""};
+  for (const bool old : {false, true}) {
+    ServerOptions options;
+    if (old) options.parameters = {"64M", "alloc=global", "batch=off", "free=sync"};
+    NbdServer server(options);
+    {
+      NbdClient client(server.socket());
+      const Bytes content = random_bytes(64 * kKiB, 1);
+      REQUIRE(client.write(0, content) == 0);
+      CHECK(client.read(0, content.size()) == content);
+    }
+    const std::string json = server.stats().json();
+    CAPTURE(json);
+    for (const std::string& text : old ? old_ways : defaults) CHECK(contains(json, text));
+    const Words threads = thread_names(server.pid());
+    CHECK(std::ranges::count(threads, "cswap-reclaim") == (old ? 0 : 1));
     server.stop();
   }
 }
@@ -226,12 +256,13 @@ TEST_CASE("the size is right on the first connection made when the socket appear
   }
 }
 
-TEST_CASE("--dump-plugin names version, compressors and page size, and binds nothing") {
+TEST_CASE("--dump-plugin names version, compressors, switches and page size, and binds nothing") {
   const ScratchDir dir;
   const Output output = run_nbdkit({"--dump-plugin"}, {});
   CHECK(output.exit.clean());
   for (const char* line :
        {"name=cswap\n", "cswap_version=", "cswap_compressors=lz4 zstd none\n",
+        "cswap_alloc=cluster global\n", "cswap_batch=on off\n", "cswap_free=async sync\n",
         "cswap_page_size=4096\n", "cswap_min_size=65536\n", "cswap_max_size=17592186044416\n",
         "thread_model=parallel\n", "has_pread=1\n", "has_extents=1\n", "magic_config_key=size\n"}) {
     CAPTURE(std::string(line));
@@ -243,6 +274,7 @@ TEST_CASE("--help names every parameter") {
   const Output output = run_nbdkit({"--help"}, {});
   CHECK(output.exit.clean());
   for (const char* key : {"size=", "compressor=", "same_filled=", "mem_limit=", "accept_threshold=",
+                          "alloc=cluster|global", "batch=on|off", "free=async|sync",
                           "checksum=", "stats=", "stats_public=", "mlock="}) {
     CAPTURE(std::string(key));
     CHECK(contains(output.out, key));
