@@ -1,5 +1,8 @@
 // A pool with one device, and beside it the plain bytes that the device must hold and the gauges
 // that follow from them. Shared by unit tests, stress tests and fuzz targets.
+//
+// With batch=off a store that fails may have stored some of its pages: the model learns from the
+// slot words how many, and checks that they are the first ones.
 #pragma once
 
 #include <algorithm>
@@ -15,9 +18,11 @@
 #include "core/page_codec.h"
 #include "core/pool.h"
 #include "tests/support/corpus.h"
+#include "tests/support/switches.h"
 
 namespace cswap::test {
 
+// With the switches that the tests run under.
 [[nodiscard]] inline PoolOptions options_for(const std::string& codec, bool checksum = false,
                                              uint64_t mem_limit_bytes = 0) {
   PoolOptions options;
@@ -25,6 +30,9 @@ namespace cswap::test {
   CSWAP_CHECK(options.codec != nullptr);
   options.checksum = checksum;
   options.mem_limit_bytes = mem_limit_bytes;
+  options.alloc = test_switches().alloc;
+  options.batch = test_switches().batch;
+  options.free = test_switches().free;
   return options;
 }
 
@@ -84,14 +92,25 @@ class ModelDevice {
   }
 
   Status store(uint64_t offset, std::span<const std::byte> data) {
+    const uint64_t first = offset / kPageBytes;
+    std::vector<SlotWord> before;
+    if (!pool_.options().batch) before = words(first, offset + data.size());
     const Status status = pool_.store(tenant_, offset, data);
-    if (status != Status::kOk || data.empty()) return status;
-    std::copy(data.begin(), data.end(), bytes_.begin() + static_cast<ptrdiff_t>(offset));
-    for (uint64_t i = offset / kPageBytes; i * kPageBytes < offset + data.size(); ++i) {
-      present_[i] = true;
+    stored_prefix_ = 0;
+    if (data.empty()) return status;
+    if (status == Status::kOk) {
+      note_stored(offset, data);
+      stored_prefix_ = words(first, offset + data.size()).size();
+    } else if (!pool_.options().batch) {
+      stored_prefix_ = prefix_stored(offset, data, before);
+      const uint64_t end = (first + stored_prefix_) * kPageBytes;
+      if (end > offset) note_stored(offset, data.first(end - offset));
     }
     return status;
   }
+  // How many pages of the last store were stored; all, or none, with batch=on.
+  [[nodiscard]] uint64_t stored_prefix() const { return stored_prefix_; }
+
   Status store_page(uint64_t index, const Page& page) { return store(index * kPageBytes, page); }
   // Stores a page of this kind, or discards it.
   Status make(uint64_t index, PageKind kind, uint64_t seed) {
@@ -129,7 +148,7 @@ class ModelDevice {
   [[nodiscard]] bool matches(uint64_t offset, uint64_t length) {
     std::vector<std::byte> read(length, std::byte{0x5a});
     if (pool_.load(tenant_, offset, read) != Status::kOk) return false;
-    return std::equal(read.begin(), read.end(), bytes_.begin() + static_cast<ptrdiff_t>(offset));
+    return length == 0 || std::memcmp(read.data(), bytes_.data() + offset, length) == 0;
   }
   [[nodiscard]] bool matches() { return matches(0, bytes_.size()); }
 
@@ -188,6 +207,45 @@ class ModelDevice {
   }
 
  private:
+  void note_stored(uint64_t offset, std::span<const std::byte> data) {
+    std::copy(data.begin(), data.end(), bytes_.begin() + static_cast<ptrdiff_t>(offset));
+    for (uint64_t i = offset / kPageBytes; i * kPageBytes < offset + data.size(); ++i) {
+      present_[i] = true;
+    }
+  }
+
+  // The words of the pages from `first` to the one with the byte before `end`.
+  [[nodiscard]] std::vector<SlotWord> words(uint64_t first, uint64_t end) {
+    std::vector<SlotWord> result;
+    for (uint64_t i = first; i * kPageBytes < end; ++i) {
+      result.push_back(tenant_.slots().peek({i}));
+    }
+    return result;
+  }
+
+  // How many pages of a store that failed have been stored. A new object is never in the place of
+  // the one that it replaces, so a page whose word is what it was is the same either way, or old.
+  [[nodiscard]] uint64_t prefix_stored(uint64_t offset, std::span<const std::byte> data,
+                                       std::span<const SlotWord> before) {
+    const std::vector<SlotWord> after = words(offset / kPageBytes, offset + data.size());
+    uint64_t stored = 0;
+    bool ended = false;
+    for (size_t i = 0; i < after.size(); ++i) {
+      if (after[i] != before[i]) {
+        CSWAP_CHECK(!ended);
+        stored = i + 1;
+        continue;
+      }
+      const uint64_t start = std::max(offset, (offset / kPageBytes + i) * kPageBytes);
+      const uint64_t end =
+          std::min(offset + data.size(), (offset / kPageBytes + i + 1) * kPageBytes);
+      ended = ended || !std::equal(data.begin() + static_cast<ptrdiff_t>(start - offset),
+                                   data.begin() + static_cast<ptrdiff_t>(end - offset),
+                                   bytes_.begin() + static_cast<ptrdiff_t>(start));
+    }
+    return stored;
+  }
+
   [[nodiscard]] size_t compressed_bytes(uint64_t index) {
     std::array<std::byte, kMaxCompressedBytes> out;
     return codec_->compress(page(index), out);
@@ -198,6 +256,7 @@ class ModelDevice {
   const std::unique_ptr<CodecContext> codec_;  // the model's own
   std::vector<std::byte> bytes_;
   std::vector<bool> present_;  // whether the page has a word that is not empty
+  uint64_t stored_prefix_ = 0;
 };
 
 }  // namespace cswap::test

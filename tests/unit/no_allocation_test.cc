@@ -5,9 +5,8 @@
 #include <atomic>
 #include <cstddef>
 
-#include "compress/codecs.h"
 #include "core/pool.h"
-#include "tests/support/corpus.h"
+#include "tests/support/model_device.h"
 
 namespace {
 std::atomic<bool> counting{false};
@@ -82,12 +81,8 @@ TEST_CASE("store, load, zero and discard allocate nothing from the first request
     for (const uint64_t limit : {uint64_t{0}, uint64_t{4} << 20}) {
       CAPTURE(name);
       CAPTURE(limit);
-      PoolOptions options;
-      options.codec = parse_codec(name);
-      options.mem_limit_bytes = limit;
-      options.checksum = limit != 0;
       (void)test::corpus_pages();
-      Pool pool(options, kPages * kPageBytes);
+      Pool pool(test::options_for(name, limit != 0, limit), kPages * kPageBytes);
       Tenant& tenant = pool.add_tenant("", kPages * kPageBytes);
       counting = true;
       // libzstd thinks again about its workspace after 128 pages.
