@@ -210,8 +210,4 @@ Words thread_names(pid_t pid) {
   return names;
 }
 
-void pause_between_polls() { ::poll(nullptr, 0, 2); }
-
-void give_up(const std::string& what) { throw std::runtime_error("waited in vain for " + what); }
-
 }  // namespace cswap::test

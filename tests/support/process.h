@@ -4,14 +4,12 @@
 
 #include <sys/types.h>
 
-#include <chrono>
 #include <string>
 #include <vector>
 
-namespace cswap::test {
+#include "tests/support/await.h"
 
-// After this long a test gives up waiting. No test passes or fails by how long something took.
-inline constexpr std::chrono::seconds kPatience{60};
+namespace cswap::test {
 
 using Words = std::vector<std::string>;
 
@@ -86,22 +84,5 @@ Output run(const Words& command, const Words& environment = {});
 [[nodiscard]] uint64_t proc_status(pid_t pid, const std::string& field);
 // The names of the threads of a process, sorted.
 [[nodiscard]] Words thread_names(pid_t pid);
-
-// Calls `met` until it returns true, pausing between the calls; throws with `what` when it never
-// does. For conditions of the kernel's that nothing announces.
-template <typename Condition>
-void await(const std::string& what, Condition&& met);
-
-void pause_between_polls();
-[[noreturn]] void give_up(const std::string& what);
-
-template <typename Condition>
-void await(const std::string& what, Condition&& met) {
-  const auto end = std::chrono::steady_clock::now() + kPatience;
-  while (!met()) {
-    if (std::chrono::steady_clock::now() > end) give_up(what);
-    pause_between_polls();
-  }
-}
 
 }  // namespace cswap::test
