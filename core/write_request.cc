@@ -6,6 +6,13 @@
 #include "core/check.h"
 
 namespace cswap {
+namespace {
+
+bool is_new_page(const ObjectStore::Wanted& wanted) {
+  return wanted.purpose == MemoryBudget::For::kNewPage;
+}
+
+}  // namespace
 
 void GaugeDelta::count(SlotWord word, int64_t sign) {
   if (word.is_empty()) return;
@@ -164,6 +171,12 @@ ObjectStore::Wanted WriteRequest::wanted_for(PageIndex page, const EncodedPage& 
 
 // All of them, or false.
 bool WriteRequest::place(std::span<ObjectStore::Wanted> wanted) {
+  if (pool_.budget_.limit_reached() && std::ranges::any_of(wanted, is_new_page)) {
+    // Nor do new pages get what others left in resident pages until there is room again.
+    (void)pool_.drain_waiting(worker_);
+    pool_.reconsider_limit();
+    if (pool_.budget_.limit_reached()) return false;
+  }
   if (pool_.allocate(worker_, wanted)) return true;
   // What waits to be freed must not stand in the way; nor may places in a cache, so none is filled
   // again here.
