@@ -41,14 +41,13 @@ FreeQueues::Need FreeQueues::put(uint32_t worker, std::span<const SlotWord> obje
                       (reason == Reason::kTrimmed ? kManyTrimmed : kManyReplaced);
     return much ? Need::kMuch : Need::kSome;
   }
-  while (!objects.empty()) {
+  // The batch may be freed by a drain() of another thread instead; the rest finds room then.
+  do {
     objects = objects.subspan(push(own, objects, kBatch));
-    if (own.count.load(std::memory_order_relaxed) < kBatch) break;
+    if (own.count.load(std::memory_order_relaxed) < kBatch) continue;
     Batch batch;
-    begin_batch(own, batch, kBatch);
-    free_batch(batch, own.freed_objects, own.latency);
-    end_batch(own);
-  }
+    free_from(own, batch, kBatch, own.freed_objects, own.latency);
+  } while (!objects.empty());
   return Need::kNone;
 }
 
@@ -67,11 +66,24 @@ size_t FreeQueues::push(FreeQueue& to, std::span<const SlotWord> objects, uint32
   return pushed;
 }
 
-void FreeQueues::begin_batch(FreeQueue& from, Batch& batch, size_t most) {
+// Frees as many as wait, at most `most`; returns how many. Others may take them first.
+size_t FreeQueues::free_from(FreeQueue& from, Batch& batch, size_t most, StatsCell& freed,
+                             Latency& latency) {
+  take_batch(from, batch, most);
+  if (batch.count == 0) return 0;
+  free_batch(batch, freed, latency);
+  from.in_flight.fetch_sub(1, std::memory_order_release);
+  from.in_flight.notify_all();
+  return batch.count;
+}
+
+// Counts the batch as in flight, if there is one.
+void FreeQueues::take_batch(FreeQueue& from, Batch& batch, size_t most) {
   const Guard guard(from.lock);
   const uint32_t count = from.count.load(std::memory_order_relaxed);
   uint64_t bytes = from.bytes.load(std::memory_order_relaxed);
   batch.count = std::min<size_t>(count, most);
+  if (batch.count == 0) return;
   for (size_t i = 0; i < batch.count; ++i) {
     const SlotWord word = from.ring[(from.first + i) % kCapacity];
     batch.objects[i] = word.object_offset();
@@ -81,16 +93,10 @@ void FreeQueues::begin_batch(FreeQueue& from, Batch& batch, size_t most) {
   from.count.store(count - static_cast<uint32_t>(batch.count), std::memory_order_relaxed);
   from.bytes.store(bytes, std::memory_order_relaxed);
   // Under the lock, so that who finds the queue empty sees the batch.
-  if (batch.count > 0) from.in_flight.fetch_add(1, std::memory_order_relaxed);
+  from.in_flight.fetch_add(1, std::memory_order_relaxed);
 }
 
-void FreeQueues::end_batch(FreeQueue& from) {
-  from.in_flight.fetch_sub(1, std::memory_order_release);
-  from.in_flight.notify_all();
-}
-
-void FreeQueues::free_batch(Batch& batch, StatsCell& freed,
-                            std::array<LatencyHistogram, kOrders>& latency) {
+void FreeQueues::free_batch(Batch& batch, StatsCell& freed, Latency& latency) {
   const auto objects = std::span(batch.objects).first(batch.count);
   const auto start = std::chrono::steady_clock::now();
   // Neighbours share a lock round.
@@ -120,14 +126,8 @@ bool FreeQueues::drain(uint32_t worker) {
   bool any = false;
   for (uint32_t i = 0; i < used; ++i) {
     FreeQueue& from = queue(i);
-    for (;;) {
-      Batch batch;
-      begin_batch(from, batch, kBatch);
-      if (batch.count == 0) break;
-      any = true;
-      free_batch(batch, own.freed_objects, own.latency);
-      end_batch(from);
-    }
+    Batch batch;
+    while (free_from(from, batch, kBatch, own.freed_objects, own.latency) > 0) any = true;
     if (from.in_flight.load(std::memory_order_acquire) == 0) continue;
     any = true;
     await_others(from);
@@ -150,12 +150,9 @@ size_t FreeQueues::free_batch_in_background() {
   for (uint32_t i = 0; i < used; ++i) {
     FreeQueue& from = queue(next_++ % used);
     if (from.count.load(std::memory_order_relaxed) == 0) continue;
-    Batch& batch = background_batch_;
-    begin_batch(from, batch, kBackgroundBatch);
-    if (batch.count == 0) continue;
-    free_batch(batch, freed_in_background_, background_latency_);
-    end_batch(from);
-    return batch.count;
+    const size_t freed = free_from(from, background_batch_, kBackgroundBatch, freed_in_background_,
+                                   background_latency_);
+    if (freed > 0) return freed;
   }
   return 0;
 }

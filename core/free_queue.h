@@ -74,6 +74,8 @@ class FreeQueues {
   static constexpr uint32_t kManyReplaced = 512;
   static constexpr uint32_t kManyTrimmed = kCapacity / 2;
 
+  using Latency = std::array<LatencyHistogram, kOrders>;
+
   // Valid when all zero; touched lazily.
   struct alignas(64) FreeQueue {
     Mutex<LockRank::kFreeQueue> lock;
@@ -85,10 +87,10 @@ class FreeQueues {
     std::atomic<uint32_t> in_flight;
     // What the holder of the Worker freed.
     StatsCell freed_objects;
-    std::array<LatencyHistogram, kOrders> latency;
+    Latency latency;
     std::array<SlotWord, kCapacity> ring CSWAP_GUARDED_BY(lock);
   };
-  // The objects of one batch. Counted as in flight until end_batch().
+  // The objects of one batch.
   struct Batch {
     std::array<ArenaOffset, kBackgroundBatch> objects;
     size_t count = 0;
@@ -96,9 +98,9 @@ class FreeQueues {
 
   [[nodiscard]] uint32_t object_class_bytes(SlotWord word) const;
   size_t push(FreeQueue& queue, std::span<const SlotWord> objects, uint32_t capacity);
-  void begin_batch(FreeQueue& queue, Batch& batch, size_t most);
-  void end_batch(FreeQueue& queue);
-  void free_batch(Batch& batch, StatsCell& freed, std::array<LatencyHistogram, kOrders>& latency);
+  size_t free_from(FreeQueue& from, Batch& batch, size_t most, StatsCell& freed, Latency& latency);
+  void take_batch(FreeQueue& from, Batch& batch, size_t most);
+  void free_batch(Batch& batch, StatsCell& freed, Latency& latency);
   void free_directly(FreeQueue& queue, std::span<const SlotWord> objects);
   void await_others(FreeQueue& queue);
   void note_used(uint32_t worker);
@@ -114,7 +116,7 @@ class FreeQueues {
   Batch background_batch_;
   uint32_t next_ = 0;
   StatsCell freed_in_background_;
-  std::array<LatencyHistogram, kOrders> background_latency_;
+  Latency background_latency_;
 };
 
 }  // namespace cswap

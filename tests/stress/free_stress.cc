@@ -2,6 +2,9 @@
 // the same few size classes are taken, wait, and are freed at the same time. Nobody else writes a
 // thread's pages, so each must hold what was last written. Another thread reads the statistics.
 //
+// Then each thread stores a run of pages and trims it, over and over; with free=sync, while the
+// other thread frees all that it finds waiting.
+//
 // With `limit` all pages are raw and as many are stored as the limit takes, less what overwrites in
 // flight need twice: then no request may be refused, however much waits to be freed.
 //
@@ -58,15 +61,22 @@ class Hammer {
     std::thread reader([&] {
       while (!done) read_statistics();
     });
-    std::vector<std::thread> threads;
-    for (uint64_t t = 0; t < kThreads; ++t) threads.emplace_back([this, t] { hammer(t); });
-    for (auto& thread : threads) thread.join();
+    run_threads([this](uint64_t thread) { hammer(thread); });
     done = true;
     reader.join();
     check_counts();
     pool_.check_invariants(2);
     check_counts();
     pool_.discard(tenant_, 0, kDeviceBytes);
+    displaced_ += stored_;
+    done = false;
+    std::thread drainer([&] {
+      while (!done && pool_.options().free == FreeMode::kSync) pool_.drain_free_queues();
+    });
+    run_threads([this](uint64_t thread) { fill_and_empty(thread); });
+    done = true;
+    drainer.join();
+    check_counts();
     test::await("all memory to be given back",
                 [this] { return pool_.snapshot().pool_total_size == 0; });
     const PoolSnapshot end = pool_.snapshot();
@@ -88,6 +98,13 @@ class Hammer {
     std::array<uint64_t, kPagesEach> written{};  // generation; 0: not stored
     uint64_t stored = 0;
   };
+
+  template <typename Body>
+  static void run_threads(const Body& body) {
+    std::vector<std::thread> threads;
+    for (uint64_t t = 0; t < kThreads; ++t) threads.emplace_back([&body, t] { body(t); });
+    for (auto& thread : threads) thread.join();
+  }
 
   void hammer(uint64_t thread) {
     Random random(seed_ + thread);
@@ -113,6 +130,15 @@ class Hammer {
       }
     }
     check(own, 0, kPagesEach);
+    stored_ += own.stored;
+  }
+
+  void fill_and_empty(uint64_t thread) {
+    Own own{thread * kPagesEach};
+    for (uint64_t i = 1; i <= requests_ / 4; ++i) {
+      store(own, 0, FreeQueues::kBatch + i % kMaxRun, i);
+      discard(own, 0, kPagesEach);
+    }
   }
 
   void discard(Own& own, uint64_t at, uint64_t run) {
@@ -182,7 +208,8 @@ class Hammer {
   const uint64_t requests_;  // of each thread
   const uint64_t seed_;
   std::atomic<uint64_t> displaced_{0};
-  PoolSnapshot last_;  // the reader's
+  std::atomic<uint64_t> stored_{0};  // at the end of hammer()
+  PoolSnapshot last_;                // the reader's
 };
 
 }  // namespace
