@@ -26,7 +26,11 @@ AreaRun::AreaRun(const Settings& settings, const std::string& socket_path, Area 
       random_(seed),
       pipeline_(socket_path, kDepth,
                 [this](Request& request, int error) { finish(request, error); }),
-      empty_(device.size() / kPageBytes, 1) {}
+      empty_(device.size() / kPageBytes, 1) {
+  if (settings.limited() && !settings.all_or_nothing()) {
+    second_look_ = std::make_unique<NbdClient>(socket_path);
+  }
+}
 
 void AreaRun::run() {
   while (submitted_ < settings_.operations) submit_one();
@@ -111,7 +115,8 @@ AreaRun::Range AreaRun::choose_range() {
 void AreaRun::finish(Request& request, int error) {
   const bool may_be_refused = request.kind == Kind::kWrite || request.kind == Kind::kZero;
   if (error == ENOSPC && may_be_refused && settings_.limited()) {
-    ++refused_;  // and the model keeps what it has
+    ++refused_;
+    if (request.kind == Kind::kWrite && second_look_) apply_start(request);
     return;
   }
   if (error != 0) fail(request, std::strerror(error));
@@ -156,24 +161,52 @@ void AreaRun::apply(const Request& request) {
   const std::span range = device_.subspan(request.offset, request.length);
   if (request.kind == Kind::kWrite) {
     std::memcpy(range.data(), request.data.data(), range.size());
-    note_pages(request, false);
+    note_pages(request.offset, request.end(), false);
   } else if (request.kind == Kind::kZero) {
     std::memset(range.data(), 0, range.size());
     // Without a hole allowed, whether pages become empty is the device's own affair.
-    note_pages(request, (request.flags & LIBNBD_CMD_FLAG_NO_HOLE) == 0);
+    note_pages(request.offset, request.end(), (request.flags & LIBNBD_CMD_FLAG_NO_HOLE) == 0);
   } else if (request.kind == Kind::kTrim) {
     const uint64_t first = page_up(request.offset);
     const uint64_t end = page_down(request.end());
     if (first < end) std::memset(device_.data() + first, 0, end - first);
-    note_pages(request, true);
+    note_pages(request.offset, request.end(), true);
   }
 }
 
+// A write that was refused at one of its pages: those before it must be stored, the others as they
+// were.
+void AreaRun::apply_start(const Request& request) {
+  const std::vector<std::byte> found = second_look_->read(request.offset, request.length);
+  uint64_t stored_end = request.offset;
+  bool ended = false;
+  for (uint64_t at = request.offset; at < request.end();) {
+    const uint64_t end = std::min(request.end(), page_down(at) + kPageBytes);
+    const auto is = [&](std::span<const std::byte> other, uint64_t start) {
+      return std::memcmp(found.data() + (at - request.offset), other.data() + (at - start),
+                         end - at) == 0;
+    };
+    const bool is_new = is(request.data, request.offset);
+    const bool is_old = is(device_, 0);
+    if (!is_old && (!is_new || ended)) {
+      fail(request, "refused, and wrong in the page of " + std::to_string(at));
+    }
+    if (!is_new) ended = true;
+    if (!ended) stored_end = end;
+    at = end;
+  }
+  const size_t stored = stored_end - request.offset;
+  std::memcpy(device_.data() + request.offset, request.data.data(), stored);
+  note_pages(request.offset, stored_end, false);
+}
+
 // A write fills all pages that it touches, a zero or a trim empties those that it covers whole.
-void AreaRun::note_pages(const Request& request, bool empty) {
-  const uint64_t first = empty ? page_up(request.offset) : page_down(request.offset);
-  const uint64_t end = empty ? page_down(request.end()) : page_up(request.end());
-  for (uint64_t page = first; page < end; page += kPageBytes) empty_[page / kPageBytes] = empty;
+void AreaRun::note_pages(uint64_t offset, uint64_t end, bool empty) {
+  const uint64_t first_page = empty ? page_up(offset) : page_down(offset);
+  const uint64_t end_page = empty ? page_down(end) : page_up(end);
+  for (uint64_t page = first_page; page < end_page; page += kPageBytes) {
+    empty_[page / kPageBytes] = empty;
+  }
 }
 
 uint64_t AreaRun::filled_pages() const {

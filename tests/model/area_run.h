@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -47,7 +48,8 @@ class AreaRun {
   void check_read(const Request& request);
   void check_extents(const Request& request);
   void apply(const Request& request);
-  void note_pages(const Request& request, bool empty);
+  void apply_start(const Request& request);
+  void note_pages(uint64_t offset, uint64_t end, bool empty);
   [[noreturn]] void fail(const Request& request, const std::string& what) const;
 
   const Settings& settings_;
@@ -55,6 +57,7 @@ class AreaRun {
   const std::span<std::byte> device_;
   Random random_;
   Pipeline pipeline_;
+  std::unique_ptr<NbdClient> second_look_;  // of its own, to find out what a refused write stored
   std::vector<uint8_t> empty_;  // by page of the device: known to have no content
   uint64_t submitted_ = 0;
   uint64_t refused_ = 0;

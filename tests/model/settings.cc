@@ -11,28 +11,24 @@ namespace {
   std::fprintf(stderr,
                "model_test: '%s' is not accepted\n"
                "usage: model_test [--compressor=NAME] [--same_filled=on|off] [--checksum=on|off]\n"
-               "  [--mem_limit=SIZE] [--filter=NBDKIT_FILTER] [--operations=N] [--connections=N]\n"
+               "  [--mem_limit=SIZE] [--alloc=cluster|global] [--batch=on|off] [--free=async|sync]\n"
+               "  [--filter=NBDKIT_FILTER] [--operations=N] [--connections=N]\n"
                "  [--sharing_connections=N] [--threads=N]\n"
                "CSWAP_SEED in the environment repeats a run.\n",
                wrong.c_str());
   std::exit(2);
 }
 
-bool set_text(Settings& settings, const std::string& name, const std::string& value) {
-  if (name == "compressor") {
-    settings.compressor = value;
-  } else if (name == "same_filled") {
-    settings.same_filled = value;
-  } else if (name == "checksum") {
-    settings.checksum = value;
-  } else if (name == "mem_limit") {
-    settings.mem_limit = value;
-  } else if (name == "filter") {
-    settings.filter = value;
-  } else {
-    return false;
-  }
-  return true;
+std::string* text_named(Settings& settings, const std::string& name) {
+  if (name == "compressor") return &settings.compressor;
+  if (name == "same_filled") return &settings.same_filled;
+  if (name == "checksum") return &settings.checksum;
+  if (name == "mem_limit") return &settings.mem_limit;
+  if (name == "alloc") return &settings.alloc;
+  if (name == "batch") return &settings.batch;
+  if (name == "free") return &settings.free;
+  if (name == "filter") return &settings.filter;
+  return nullptr;
 }
 
 uint64_t* number_named(Settings& settings, const std::string& name) {
@@ -52,7 +48,10 @@ Settings parse_settings(const Words& arguments) {
     if (!argument.starts_with("--") || equals == std::string::npos) usage(argument);
     const std::string name = argument.substr(2, equals - 2);
     const std::string value = argument.substr(equals + 1);
-    if (set_text(settings, name, value)) continue;
+    if (std::string* const text = text_named(settings, name)) {
+      *text = value;
+      continue;
+    }
     uint64_t* const number = number_named(settings, name);
     if (number == nullptr) usage(argument);
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), *number);

@@ -12,7 +12,9 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "tests/support/await.h"
 #include "tests/support/nbd_client.h"
+#include "tests/support/switches.h"
 
 namespace cswap::test {
 namespace {
@@ -66,8 +68,33 @@ std::string without_foreign_leaks(const std::string& log) {
   return log.substr(0, begin) + (end == std::string::npos ? "" : log.substr(end));
 }
 
-void expect(bool holds, const std::string& what, const Stats& stats) {
-  if (!holds) throw std::runtime_error("gauges disagree: " + what + "\n" + stats.json());
+// What of the gauges disagrees; empty when nothing does.
+std::string disagreement(const Stats& stats) {
+  if (stats["mem_used_total"] != stats["pool_total_size"] + stats["metadata_size"]) {
+    return "memory used is objects and metadata";
+  }
+  if (stats["orig_data_size"] != stats["stored_pages"] * 4096) return "original bytes are pages";
+  if (stats["same_pages"] + stats["huge_pages"] > stats["stored_pages"]) {
+    return "same-filled and raw pages are stored pages";
+  }
+  if (stats["huge_pages"] * 4096 > stats["compr_data_size"]) return "raw pages have all bytes";
+  if (stats["compr_data_size"] > stats["pool_total_size"]) return "objects are resident";
+  if (stats["mem_used_total"] > stats["mem_used_max"]) return "the peak is the peak";
+  const uint64_t limit = stats["mem_limit"];
+  if (limit == 0) return "";
+  if (stats["mem_used_total"] > limit) return "memory used is within the limit";
+  if (stats["headroom"] != limit - stats["mem_used_total"]) return "headroom is what is left";
+  return "";
+}
+
+// Those that the tests run under, but for the ones that the parameters have.
+Words switches_not_in(const Words& parameters) {
+  Words rest = switch_parameters();
+  std::erase_if(rest, [&](const std::string& word) {
+    const std::string key = word.substr(0, word.find('=') + 1);
+    return std::ranges::any_of(parameters, [&](const auto& p) { return p.starts_with(key); });
+  });
+  return rest;
 }
 
 }  // namespace
@@ -135,27 +162,13 @@ Stats get_stats(const std::string& socket_path) {
   return Stats(http_get(socket_path, "/stats.json"));
 }
 
-void check_gauges(const Stats& stats) {
-  expect(stats["mem_used_total"] == stats["pool_total_size"] + stats["metadata_size"],
-         "memory used is objects and metadata", stats);
-  expect(stats["orig_data_size"] == stats["stored_pages"] * 4096, "original bytes are pages",
-         stats);
-  expect(stats["same_pages"] + stats["huge_pages"] <= stats["stored_pages"],
-         "same-filled and raw pages are stored pages", stats);
-  expect(stats["huge_pages"] * 4096 <= stats["compr_data_size"], "raw pages have all bytes", stats);
-  expect(stats["compr_data_size"] <= stats["pool_total_size"], "objects are resident", stats);
-  expect(stats["mem_used_total"] <= stats["mem_used_max"], "the peak is the peak", stats);
-  const uint64_t limit = stats["mem_limit"];
-  if (limit == 0) return;
-  expect(stats["mem_used_total"] <= limit, "memory used is within the limit", stats);
-  expect(stats["headroom"] == limit - stats["mem_used_total"], "headroom is what is left", stats);
-}
-
 NbdServer::NbdServer(const ServerOptions& options)
     : socket_(dir_.file("nbd.sock")), stats_socket_(dir_.file("stats.sock")) {
   Words nbdkit = {"-f", "-U", socket_, "-P", dir_.file("pid")};
   nbdkit.insert(nbdkit.end(), options.nbdkit.begin(), options.nbdkit.end());
   Words parameters = options.parameters;
+  const Words switches = switches_not_in(parameters);
+  parameters.insert(parameters.end(), switches.begin(), switches.end());
   if (options.stats) parameters.push_back("stats=unix:" + stats_socket_);
   Words command = options.wrapper;
   const Words rest = nbdkit_command(nbdkit, parameters);
@@ -167,6 +180,33 @@ NbdServer::NbdServer(const ServerOptions& options)
   }
   // The file is there before the plugin's own threads are; a handshake is answered after them.
   const NbdClient first(socket_);
+}
+
+Stats NbdServer::stats_when(const std::string& what,
+                            const std::function<bool(const Stats&)>& met) const {
+  Stats last = stats();
+  const auto holds = [&] {
+    last = stats();
+    return met(last);
+  };
+  try {
+    await(what, holds);
+  } catch (const std::runtime_error& error) {
+    throw std::runtime_error(std::string(error.what()) + ":\n" + last.json());
+  }
+  return last;
+}
+
+Stats NbdServer::consistent_stats() const {
+  std::string wrong;
+  try {
+    return stats_when("gauges that agree", [&](const Stats& stats) {
+      wrong = disagreement(stats);
+      return wrong.empty();
+    });
+  } catch (const std::runtime_error& error) {
+    throw std::runtime_error("gauges disagree: " + wrong + "\n" + error.what());
+  }
 }
 
 void NbdServer::stop() {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -46,9 +47,6 @@ class Stats {
 
 // Throws when nobody answers.
 [[nodiscard]] Stats get_stats(const std::string& socket_path);
-// Throws unless the gauges of an idle server agree with each other.
-void check_gauges(const Stats& stats);
-
 struct ServerOptions {
   Words parameters = {"64M"};  // the plugin's
   Words nbdkit;                // nbdkit's own options
@@ -58,7 +56,8 @@ struct ServerOptions {
 };
 
 // nbdkit in the foreground on a unix socket in a directory of its own, ready to serve. Killed when
-// destroyed; a test that reaches its end calls stop().
+// destroyed; a test that reaches its end calls stop(). It has the switches that the tests run
+// under, see switches.h, but for those that its own parameters name.
 class NbdServer {
  public:
   // Throws with nbdkit's message when it does not start.
@@ -72,6 +71,11 @@ class NbdServer {
     return proc_status(pid(), field);
   }
   [[nodiscard]] Stats stats() const { return get_stats(stats_socket_); }
+  // Waits until they are so, as they may be only after what was displaced has been freed. Throws
+  // with `what` and the last of them when they never are.
+  Stats stats_when(const std::string& what, const std::function<bool(const Stats&)>& met) const;
+  // Waits until the gauges of a server without requests agree with each other.
+  Stats consistent_stats() const;
   [[nodiscard]] std::string log() const { return read_file(dir_.file("log")); }
 
   // SIGTERM; throws unless it ends cleanly.
