@@ -49,7 +49,7 @@ Pool::Pool(PoolOptions options, uint64_t arena_for_bytes)
       store_(ObjectStore::arena_bytes_for(arena_for_bytes), budget_, options_.alloc),
       queues_(store_, budget_, options_.free, options_.checksum),
       workers_(*options_.codec, std::max(1u, std::thread::hardware_concurrency())) {
-  if (options_.alloc == AllocMode::kGlobal) caches_.emplace(store_);
+  if (options_.alloc == AllocMode::kGlobal) caches_.emplace(store_, budget_);
   if (options_.free == FreeMode::kAsync) {
     reclaimer_.emplace(
         queues_, [this] { give_back_memory(); }, options_.on_thread_start);

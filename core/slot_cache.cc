@@ -6,8 +6,8 @@
 
 namespace cswap {
 
-SlotCaches::SlotCaches(ObjectStore& store)
-    : store_(store), mapping_(kMaxWorkers * sizeof(Cache), "the slot caches") {}
+SlotCaches::SlotCaches(ObjectStore& store, const MemoryBudget& budget)
+    : store_(store), budget_(budget), mapping_(kMaxWorkers * sizeof(Cache), "the slot caches") {}
 
 bool SlotCaches::allocate_all(uint32_t worker, ObjectStore::Hints& hints,
                               std::span<ObjectStore::Wanted> wanted) {
@@ -21,14 +21,14 @@ bool SlotCaches::allocate_all(uint32_t worker, ObjectStore::Hints& hints,
   for (ObjectStore::Wanted& next : wanted) {
     if (!next.has_place()) all = allocate_one(cache, hints, next) && all;
   }
-  return all;
+  return all || (budget_.near_limit() && store_.allocate_all(hints, wanted));
 }
 
 bool SlotCaches::allocate_one(Cache& cache, ObjectStore::Hints& hints,
                               ObjectStore::Wanted& wanted) {
   const SizeClass size_class = size_class_of(wanted.bytes);
   OfClass& ready = cache.classes[size_class];
-  if (ready.count == 0) refill(ready, hints, size_class);
+  if (ready.count == 0 && !budget_.near_limit()) refill(ready, hints, size_class);
   if (ready.count == 0) return false;
   const ArenaOffset at = ready.places[ready.count - 1];
   if (!store_.use_reserved(at, wanted.purpose)) return false;

@@ -4,7 +4,8 @@
 //
 // A place in a cache is taken but takes no memory until an object is put there. So caches hold
 // address space, and keep pages that were in use before from going back: drop_all() ends that when
-// memory is short or little is left.
+// memory is short or little is left. Near the limit no cache is refilled, as the kernel's are not
+// when swap is nearly full: else places that one Worker needs would move from one cache to another.
 //
 // Locks: slot cache (each Cache::lock), held while one is refilled; the store lock comes after it.
 // It is contended only by drop_all().
@@ -16,6 +17,7 @@
 #include <span>
 
 #include "core/mapping.h"
+#include "core/memory_budget.h"
 #include "core/mutex.h"
 #include "core/object_store.h"
 
@@ -23,8 +25,8 @@ namespace cswap {
 
 class SlotCaches {
  public:
-  // `store` must outlive the caches. Throws std::system_error.
-  explicit SlotCaches(ObjectStore& store);
+  // `store` and `budget` must outlive the caches. Throws std::system_error.
+  SlotCaches(ObjectStore& store, const MemoryBudget& budget);
 
   // As ObjectStore::allocate_all(), from the cache of this Worker. Takes its slot cache lock, and
   // the store lock when it has to be refilled.
@@ -55,6 +57,7 @@ class SlotCaches {
   void refill(OfClass& places, ObjectStore::Hints& hints, SizeClass size_class);
 
   ObjectStore& store_;
+  const MemoryBudget& budget_;
   const Mapping mapping_;  // Cache[kMaxWorkers]
   std::atomic<uint64_t> bytes_{0};
   std::atomic<uint32_t> used_{0};  // caches up to the last that was ever used

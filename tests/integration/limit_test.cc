@@ -65,7 +65,7 @@ TEST_CASE("a full pool refuses writes with ENOSPC, counts them and keeps what it
 }
 
 TEST_CASE("a request that is refused changes none of its pages") {
-  NbdServer server(limited());
+  NbdServer server(limited({"batch=on"}));
   {
     NbdClient client(server.socket());
     const uint64_t full = write_until_refused(client, 0, kDevice / kPageBytes);
