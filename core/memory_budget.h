@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <utility>
 
 namespace cswap {
 
@@ -74,9 +75,38 @@ class MemoryBudget {
     return limit_ != 0 && used_bytes() > limit_ + std::min(limit_ / 16, kMaxExcessBytes);
   }
 
-  // So little is left that freed memory must not wait to be used again.
+  // So little is left, or so little has some request found, that freed memory must not wait to be
+  // used again.
   [[nodiscard]] bool near_limit() const {
-    return limit_ != 0 && (limit_reached() || used_bytes() > limit_ - limit_ / 16);
+    return seekers_.load(std::memory_order_relaxed) > 0 ||
+           (limit_ != 0 && (limit_reached() || used_bytes() > limit_ - limit_ / 16));
+  }
+
+  // A request that was given no memory, while it looks for some.
+  class Seeker {
+   public:
+    explicit Seeker(MemoryBudget& budget) : budget_(budget) {
+      budget_.seekers_.fetch_add(1, std::memory_order_relaxed);
+    }
+    Seeker(const Seeker&) = delete;
+    Seeker& operator=(const Seeker&) = delete;
+    ~Seeker() { budget_.seekers_.fetch_sub(1, std::memory_order_relaxed); }
+
+    // Whether anything was freed since the last call.
+    [[nodiscard]] bool something_was_freed() {
+      const uint32_t frees = budget_.frees_.load(std::memory_order_relaxed);
+      return std::exchange(seen_, frees) != frees;
+    }
+
+   private:
+    MemoryBudget& budget_;
+    uint32_t seen_ = budget_.frees_.load(std::memory_order_relaxed);
+  };
+  // Objects were freed; for the requests that look for memory now.
+  void note_free() {
+    if (seekers_.load(std::memory_order_relaxed) > 0) {
+      frees_.fetch_add(1, std::memory_order_relaxed);
+    }
   }
 
   [[nodiscard]] uint64_t limit_bytes() const { return limit_; }
@@ -100,6 +130,8 @@ class MemoryBudget {
   std::atomic<uint64_t> credit_{0};
   std::atomic<uint64_t> slack_{0};
   std::atomic<bool> reached_{false};
+  std::atomic<uint32_t> seekers_{0};
+  std::atomic<uint32_t> frees_{0};
 };
 
 }  // namespace cswap

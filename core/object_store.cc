@@ -242,11 +242,15 @@ bool ObjectStore::place_at_limit(Hints& hints, Wanted& wanted) {
   // far over the limit no growth does: those that leave such places could otherwise take new memory
   // again and again.
   if (wanted.purpose == MemoryBudget::For::kNewPage && budget_.limit_reached()) return false;
-  if (!replaces && budget_.far_over_limit()) return false;
+  if (!replaces && budget_.far_over_limit()) {
+    // But what nobody uses is no reason.
+    const uint64_t excess_bytes = budget_.excess_bytes();
+    if (unused_bytes() >= excess_bytes) release_all_unused(excess_bytes);
+    if (budget_.far_over_limit()) return false;
+  }
   if (place_resident(hints, wanted)) return true;
   // Walking all clusters is worth it only for a share of the pool.
-  const uint64_t unused_bytes = releasable_pages_.load(std::memory_order_relaxed) * kPageBytes;
-  if (unused_bytes * 256 >= resident_bytes() && unused_bytes >= kMostPages * kPageBytes) {
+  if (unused_bytes() * 256 >= resident_bytes() && unused_bytes() >= kMostPages * kPageBytes) {
     if (wanted.purpose == MemoryBudget::For::kNewPage) {
       release_all_unused(~uint64_t{0});
     } else {
@@ -341,6 +345,7 @@ void ObjectStore::give_back_all(FreeList places, bool live) {
       give_back(cluster, index, within / bytes);
     }
     if (live) live_.fetch_sub(freed * bytes, std::memory_order_relaxed);
+    budget_.note_free();
     if (keeps_more_than(kKeptForStores)) {
       release_unused(cluster, index, ~uint64_t{0});
     } else if (budget_.over_limit()) {

@@ -199,9 +199,12 @@ class ObjectStore {
                                    MemoryBudget::For purpose) CSWAP_REQUIRES(cluster.lock);
   [[nodiscard]] uint64_t pages_ahead(const ObjectCluster& cluster, uint64_t pages) const
       CSWAP_REQUIRES(cluster.lock);
+  // Of resident pages without objects.
+  [[nodiscard]] uint64_t unused_bytes() const {
+    return releasable_pages_.load(std::memory_order_relaxed) * kPageBytes;
+  }
   [[nodiscard]] bool keeps_more_than(Kept kept) const {
-    return releasable_pages_.load(std::memory_order_relaxed) >
-           resident_bytes() / kPageBytes / kept.share + kept.pages;
+    return unused_bytes() > resident_bytes() / kept.share + kept.pages * kPageBytes;
   }
   void give_back_all(FreeList places, bool live);
   void give_back(ObjectCluster& cluster, uint32_t index, uint32_t place)

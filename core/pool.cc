@@ -68,31 +68,32 @@ Status Pool::store(Tenant& tenant, uint64_t offset, std::span<const std::byte> d
   const uint64_t pages = pages_touched(offset, data.size());
   const Timer timer(shard, Operation::kStore, pages);
   reconsider_limit();
-  const bool whole = options_.batch || pages == 1;
-  const Status status = whole ? WriteRequest(*this, tenant, *lease, offset, data.size(), data).run()
-                              : store_page_by_page(tenant, *lease, offset, data);
-  if (status != Status::kOk) {
-    note_refusal(shard, status);
-  } else if (whole) {
-    shard.add_swpout(pages);
+  Status status = Status::kOk;
+  if (options_.batch || pages == 1) {
+    status = WriteRequest(*this, tenant, *lease, offset, data.size(), data).run();
+    if (status == Status::kOk) shard.add_swpout(pages);
   } else {
-    shard.add_swpout_page_by_page(pages);
+    status = store_page_by_page(tenant, *lease, offset, data);
   }
+  if (status != Status::kOk) note_refusal(shard, status);
   return status;
 }
 
 // As zswap stored a huge page before H. Zhu's batch: it was split first.
 Status Pool::store_page_by_page(Tenant& tenant, Worker& worker, uint64_t offset,
                                 std::span<const std::byte> data) {
+  uint64_t stored = 0;
+  Status status = Status::kOk;
   while (!data.empty()) {
     const size_t bytes = std::min<size_t>(data.size(), kPageBytes - offset % kPageBytes);
-    const Status status =
-        WriteRequest(*this, tenant, worker, offset, bytes, data.first(bytes)).run();
-    if (status != Status::kOk) return status;
+    status = WriteRequest(*this, tenant, worker, offset, bytes, data.first(bytes)).run();
+    if (status != Status::kOk) break;
+    ++stored;
     offset += bytes;
     data = data.subspan(bytes);
   }
-  return Status::kOk;
+  if (stored > 0) tenant.shard(worker.index()).add_swpout_page_by_page(stored);
+  return status;
 }
 
 Status Pool::zero(Tenant& tenant, uint64_t offset, uint64_t length) {

@@ -100,12 +100,12 @@ Status WriteRequest::reserve_slots() {
   const SlotTable::Index last = SlotTable::cluster_of({(offset_ + data_.size() - 1) >> kPageShift});
   for (SlotTable::Index index = first; index <= last; ++index) {
     if (slots_.reserve(index)) continue;
-    // Neither what waits to be freed nor pages that the store keeps for objects to come may stand
-    // in the way of a table page.
-    (void)pool_.drain_waiting(worker_);
-    (void)pool_.settle_emptied();
-    pool_.store_.release_unused_pages();
-    if (!slots_.reserve(index)) return Status::kNoSpace;
+    const bool found = find_room(Emptied::kSettle, [&] {
+      // Nor may pages that the store keeps for objects to come stand in the way of a table page.
+      pool_.store_.release_unused_pages();
+      return slots_.reserve(index);
+    });
+    if (!found) return Status::kNoSpace;
   }
   return Status::kOk;
 }
@@ -139,7 +139,7 @@ Status WriteRequest::prepare_batch(PageIndex first, size_t pages) {
     batch.wanted[objects++] = wanted_for(page, encoded);
   }
   const auto wanted = std::span(batch.wanted).first(objects);
-  if (!place(wanted) && !(pool_.settle_emptied() && place(wanted))) {
+  if (!place(wanted, Emptied::kSettle)) {
     for (const ObjectStore::Wanted& taken : wanted) {
       if (taken.has_place()) pool_.store_.free({&taken.at, 1});
     }
@@ -169,21 +169,40 @@ ObjectStore::Wanted WriteRequest::wanted_for(PageIndex page, const EncodedPage& 
   return wanted;
 }
 
-// All of them, or false.
-bool WriteRequest::place(std::span<ObjectStore::Wanted> wanted) {
-  if (pool_.budget_.limit_reached() && std::ranges::any_of(wanted, is_new_page)) {
-    // Nor do new pages get what others left in resident pages until there is room again.
+// After memory was refused: frees what waits and tries again, until neither that nor another
+// request has freed anything. Others put nothing aside meanwhile, so what they free can be found;
+// but they may also take what this one has freed. kLeave: the caller holds slot cluster locks.
+template <typename Attempt>
+bool WriteRequest::find_room(Emptied emptied, const Attempt& attempt) {
+  MemoryBudget::Seeker seeker(pool_.budget_);
+  for (int round = 0; round < kMaxRounds; ++round) {
+    bool any = pool_.drain_waiting(worker_);
+    if (emptied == Emptied::kSettle) any = pool_.settle_emptied() || any;
+    (void)seeker.something_was_freed();  // by that; what counts is what comes after
+    if (attempt()) return true;
+    if (!any && !seeker.something_was_freed()) return false;
+  }
+  return false;
+}
+
+// All of them, or false. After the limit was hit, new pages do not get even what others left in
+// resident pages until there is room again.
+bool WriteRequest::place(std::span<ObjectStore::Wanted> wanted, Emptied emptied) {
+  const bool any_new = std::ranges::any_of(wanted, is_new_page);
+  const auto refused = [&] { return any_new && pool_.budget_.limit_reached(); };
+  if (refused()) {
     (void)pool_.drain_waiting(worker_);
     pool_.reconsider_limit();
-    if (pool_.budget_.limit_reached()) return false;
+    if (refused()) return false;
   }
   if (pool_.allocate(worker_, wanted)) return true;
-  // What waits to be freed must not stand in the way; nor may places in a cache, so none is filled
-  // again here.
-  (void)pool_.drain_waiting(worker_);
-  if (pool_.store_.allocate_all(scratch_.hints, wanted)) return true;
-  return std::ranges::all_of(wanted, [this](ObjectStore::Wanted& next) {
-    return next.has_place() || pool_.store_.allocate_at_limit(scratch_.hints, next);
+  return find_room(emptied, [&] {
+    // Not from a cache, which would be filled again.
+    if (refused()) return false;
+    if (pool_.store_.allocate_all(scratch_.hints, wanted)) return true;
+    return std::ranges::all_of(wanted, [this](ObjectStore::Wanted& next) {
+      return next.has_place() || pool_.store_.allocate_at_limit(scratch_.hints, next);
+    });
   });
 }
 
@@ -253,7 +272,7 @@ Status WriteRequest::encode_edge(Edge& edge) {
   edge.word = encoded.word;
   if (!encoded.needs_object()) return Status::kOk;
   ObjectStore::Wanted wanted = wanted_for(edge.page, encoded);
-  if (!place({&wanted, 1})) return Status::kNoSpace;
+  if (!place({&wanted, 1}, Emptied::kLeave)) return Status::kNoSpace;
   edge.word = put_object(edge.page, encoded, wanted.at);
   return Status::kOk;
 }

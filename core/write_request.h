@@ -46,6 +46,8 @@ class WriteRequest {
 
  private:
   static constexpr size_t kPrefetchAhead = 4;  // objects; measured, more give nothing
+  // Rounds of find_room(), which ends sooner but while others free and take without a pause.
+  static constexpr int kMaxRounds = 64;
 
   struct Edge {
     PageIndex page;
@@ -71,7 +73,10 @@ class WriteRequest {
   Status try_publish_edges(bool prepare_under_lock, bool* published);
   void publish_edge_locked(Edge& edge);
   void publish_middle();
-  [[nodiscard]] bool place(std::span<ObjectStore::Wanted> wanted);
+  enum class Emptied { kSettle, kLeave };
+  template <typename Attempt>
+  [[nodiscard]] bool find_room(Emptied emptied, const Attempt& attempt);
+  [[nodiscard]] bool place(std::span<ObjectStore::Wanted> wanted, Emptied emptied);
   [[nodiscard]] ObjectStore::Wanted wanted_for(PageIndex page, const EncodedPage& encoded);
   void prefetch(const ObjectStore::Wanted& wanted) const;
   [[nodiscard]] SlotWord put_object(PageIndex page, const EncodedPage& encoded, ArenaOffset at);
