@@ -97,9 +97,8 @@ TEST_CASE("memory taken late is locked too and none of it is swapped out") {
     REQUIRE(at != std::string::npos);
     CHECK(std::strtoull(rollup.c_str() + at + 8, nullptr, 10) >= 64 * 1024);
     REQUIRE(server->client().trim(0, 64 * kMiB) == 0);
-    await("locked memory to fall", [&] {
-      return proc_status(server->pid(), "VmRSS") < rss - 56 * 1024;
-    });
+    await("locked memory to fall",
+          [&] { return proc_status(server->pid(), "VmRSS") < rss - 56 * 1024; });
     server->stop();
   }
 }

@@ -100,7 +100,8 @@ TEST_CASE("resident memory falls when data is overwritten by what compresses") {
     CHECK(stats["same_pages"] == kFill / kPageBytes);
     CHECK(stats["pool_total_size"] <= left);
     REQUIRE(client.trim(0, kFill) == 0);
-    server.stats_when("few objects", [](const Stats& s) { return s["pool_total_size"] <= 2 * kMiB; });
+    server.stats_when("few objects",
+                      [](const Stats& s) { return s["pool_total_size"] <= 2 * kMiB; });
   }
   server.stop();
 }

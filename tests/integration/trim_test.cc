@@ -77,6 +77,35 @@ TEST_CASE("a trim of any length frees exactly the whole pages that it covers") {
   server.stop();
 }
 
+// 64 MiB of small objects, so many that most of them wait when they have been trimmed.
+void fill_and_trim(NbdServer& server) {
+  NbdClient client(server.socket());
+  constexpr uint64_t kFilled = 64 * kMiB;
+  for (uint64_t at = 0; at < kFilled; at += kMiB) {
+    REQUIRE(client.write(at, stamped_bytes(at / kPageBytes, kMiB / kPageBytes, 1)) == 0);
+  }
+  for (uint64_t at = 0; at < kFilled; at += 2 * kMiB) REQUIRE(client.trim(at, 2 * kMiB) == 0);
+}
+
+TEST_CASE("a server may be stopped or killed while what was trimmed waits to be freed") {
+  for (const bool stop : {true, false, true, false}) {
+    NbdServer server({});
+    fill_and_trim(server);
+    stop ? server.stop() : server.kill();
+  }
+}
+
+TEST_CASE("the memory of a device that was trimmed goes back by itself") {
+  NbdServer server({});
+  fill_and_trim(server);
+  const Stats stats =
+      server.stats_when("no objects", [](const Stats& s) { return s["pool_total_size"] == 0; });
+  CHECK(stats["stored_pages"] == 0);
+  CHECK(stats["free_waiting_objects"] == 0);
+  CHECK(stats["free_waiting_bytes"] == 0);
+  server.stop();
+}
+
 TEST_CASE("a trim past the end is refused and frees nothing") {
   ServerOptions options;
   options.parameters = {"16G"};

@@ -8,14 +8,15 @@ namespace cswap::test {
 namespace {
 
 [[noreturn]] void usage(const std::string& wrong) {
-  std::fprintf(stderr,
-               "model_test: '%s' is not accepted\n"
-               "usage: model_test [--compressor=NAME] [--same_filled=on|off] [--checksum=on|off]\n"
-               "  [--mem_limit=SIZE] [--alloc=cluster|global] [--batch=on|off] [--free=async|sync]\n"
-               "  [--filter=NBDKIT_FILTER] [--operations=N] [--connections=N]\n"
-               "  [--sharing_connections=N] [--threads=N]\n"
-               "CSWAP_SEED in the environment repeats a run.\n",
-               wrong.c_str());
+  std::fprintf(
+      stderr,
+      "model_test: '%s' is not accepted\n"
+      "usage: model_test [--compressor=NAME] [--same_filled=on|off] [--checksum=on|off]\n"
+      "  [--mem_limit=SIZE] [--alloc=cluster|global] [--batch=on|off] [--free=async|sync]\n"
+      "  [--filter=NBDKIT_FILTER] [--operations=N] [--connections=N]\n"
+      "  [--sharing_connections=N] [--threads=N]\n"
+      "CSWAP_SEED in the environment repeats a run.\n",
+      wrong.c_str());
   std::exit(2);
 }
 
