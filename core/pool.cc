@@ -240,10 +240,21 @@ void Pool::discard_pages(Tenant& tenant, Worker& worker, PageIndex first, PageIn
     reclaimer_->wake_for_trim();
   } else {
     // The last objects wait for others that will not come.
-    if (queues_.waiting_bytes() >= store_.live_bytes()) (void)queues_.drain(worker.index());
+    if (holds_nothing()) (void)queues_.drain(worker.index());
     give_back_memory();
   }
   reconsider_limit();
+}
+
+// No page, so that all objects that there are wait to be freed.
+bool Pool::holds_nothing() const {
+  int64_t pages = 0;
+  for (const auto& tenant : tenants_) {
+    for (const StatsShard& shard : tenant->shards(workers_.made())) {
+      pages += shard.get(Gauge::kStoredPages);
+    }
+  }
+  return pages == 0;
 }
 
 void Pool::discard_cluster(Tenant& tenant, Worker& worker, PageIndex first, PageIndex end,

@@ -113,6 +113,7 @@ class Pool {
   [[nodiscard]] bool drain_waiting(Worker& worker);
   // Settles what discards have left empty. Takes slot cluster locks. True when there was any.
   bool settle_emptied();
+  [[nodiscard]] bool holds_nothing() const;
   void give_back_memory();
   [[nodiscard]] uint64_t metadata_bytes() const;
   void reconsider_limit();
