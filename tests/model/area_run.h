@@ -58,7 +58,7 @@ class AreaRun {
   Random random_;
   Pipeline pipeline_;
   std::unique_ptr<NbdClient> second_look_;  // of its own, to find out what a refused write stored
-  std::vector<uint8_t> empty_;  // by page of the device: known to have no content
+  std::vector<uint8_t> empty_;              // by page of the device: known to have no content
   uint64_t submitted_ = 0;
   uint64_t refused_ = 0;
 };
