@@ -85,7 +85,8 @@ JQ_NS_PER_ITEM='.benchmarks[] | [.name, 1e9 / .items_per_second] | @tsv'
 sample() { printf '%s\t%s\n' "$1" "$2" >>"$WORK/samples"; }
 # The same from lines of NAME, tab, VALUE.
 sample_lines() { cat >>"$WORK/samples"; }
-# usage: ratio NAME OVER UNDER [GOAL]; GOAL is such as ">=0.75" or "<=1.03", judged by the median.
+# usage: ratio NAME OVER UNDER [GOAL]; GOAL is such as ">=0.75" or "<=1.03", judged by the median, or
+# such as "each>1", of every round.
 ratio() { printf '%s\t%s\t%s\t%s\n' "$1" "$2" "$3" "${4:-}" >>"$WORK/ratios"; }
 
 # usage: report TITLE UNIT. Prints the samples and ratios since the last report.
@@ -97,8 +98,9 @@ report() {
     def median: sort | (.[(length - 1) / 2 | floor] + .[length / 2 | floor]) / 2;
     def summary: {median: median, lowest: min, highest: max, rounds: .};
     def verdict($goal): if $goal == "" then null
-      elif $goal[:2] == ">=" then . >= ($goal[2:] | tonumber)
-      else . <= ($goal[2:] | tonumber) end;
+      elif $goal[:5] == "each>" then .lowest > ($goal[5:] | tonumber)
+      elif $goal[:2] == ">=" then .median >= ($goal[2:] | tonumber)
+      else .median <= ($goal[2:] | tonumber) end;
     ($samples | lines | reduce .[] as [$name, $value] ({}; .[$name] += [$value | tonumber]))
       as $values
     | {title: $title, unit: $unit,
@@ -109,7 +111,7 @@ report() {
          | if ($over | length) != ($under | length) then error("\($name): unlike rounds") else . end
          | {name: $name, goal: $goal}
            + ([range($over | length) | $over[.] / ([$under[.], 1e-9] | max)] | summary)
-         | .met = (.median | verdict($goal))]}' >"$WORK/section.json"
+         | .met = verdict($goal)]}' >"$WORK/section.json"
   rm "$WORK/samples" "$WORK/ratios"
   add_section <"$WORK/section.json"
   jq -r '
@@ -218,11 +220,11 @@ among() {
 }
 
 # A server on a socket in $WORK, for as long as a measurement: sets URI and SERVER_PID.
-# usage: start_server "PLUGIN PARAMETER..."
+# usage: start_server "PLUGIN PARAMETER..." [THREADS]; that many for each connection.
 start_server() {
   rm -f "$WORK/nbd.sock" "$WORK/nbd.pid"
   # shellcheck disable=SC2086  # the arguments of a server are words
-  nbdkit -f -t 16 -U "$WORK/nbd.sock" -P "$WORK/nbd.pid" $1 2>"$WORK/nbd.log" &
+  nbdkit -f -t "${2:-16}" -U "$WORK/nbd.sock" -P "$WORK/nbd.pid" $1 2>"$WORK/nbd.log" &
   SERVER_PID=$!
   URI="nbd+unix:///?socket=$WORK/nbd.sock"
   local i

@@ -4,13 +4,12 @@
 // usage: nbd_load URI randwrite|randread BLOCK_BYTES CONNECTIONS DEPTH SECONDS [SERVER_PID]
 // The device is filled before, so that writes go over older content.
 
-#include <libnbd.h>
 #include <time.h>
 
 #include <atomic>
 #include <latch>
 
-#include "tests/bench/bench.h"
+#include "tests/bench/nbd_client.h"
 
 namespace {
 
@@ -18,7 +17,6 @@ using namespace cswap;
 using namespace cswap::bench;
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kFillBytes = 256 << 10;
 constexpr double kMostRequestsASecond = 5e5;
 
 struct Load {
@@ -35,13 +33,10 @@ class Connection {
   Connection(const Load& load, uint64_t seed)
       : load_(load),
         random_(seed),
-        nbd_(nbd_create()),
+        client_(load.uri),
+        blocks_(client_.bytes() / load.block_bytes),
         requests_(load.depth),
         samples_(static_cast<size_t>(kMostRequestsASecond * load.seconds) + load.depth) {
-    if (nbd_ == nullptr || nbd_connect_uri(nbd_, load.uri.c_str()) != 0) fail_nbd();
-    const int64_t bytes = nbd_get_size(nbd_);
-    if (bytes < 0) fail_nbd();
-    blocks_ = static_cast<uint64_t>(bytes) / load.block_bytes;
     for (Request& request : requests_) {
       request.connection = this;
       request.loaded.resize(load.block_bytes);
@@ -50,29 +45,18 @@ class Connection {
   }
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
-  ~Connection() {
-    nbd_shutdown(nbd_, 0);
-    nbd_close(nbd_);
-  }
 
   // Writes the whole device once.
-  void fill() {
-    const uint64_t end = blocks_ * load_.block_bytes;
-    for (uint64_t at = 0; at < end; at += kFillBytes) {
-      const size_t bytes = std::min<uint64_t>(kFillBytes, end - at);
-      const auto data = corpus_run(random_(), bytes / kPageBytes);
-      if (nbd_pwrite(nbd_, data.data(), data.size(), at, 0) != 0) fail_nbd();
-    }
-  }
+  void fill() { client_.fill(blocks_ * load_.block_bytes, random_); }
   // Keeps requests in flight until `until`; what is still in flight then does not count.
   void run(Clock::time_point until) {
     while (Clock::now() < until) {
       while (!idle_.empty()) start_one();
-      if (nbd_poll(nbd_, -1) < 0) fail_nbd();
+      if (nbd_poll(client_.handle(), -1) < 0) NbdClient::fail_nbd();
     }
     counting_ = false;
     while (idle_.size() < requests_.size()) {
-      if (nbd_poll(nbd_, -1) < 0) fail_nbd();
+      if (nbd_poll(client_.handle(), -1) < 0) NbdClient::fail_nbd();
     }
   }
   [[nodiscard]] const Samples& samples() const { return samples_; }
@@ -84,8 +68,6 @@ class Connection {
     std::vector<std::byte> loaded;
   };
 
-  [[noreturn]] static void fail_nbd() { fail(std::string("nbd_load: ") + nbd_get_error()); }
-
   void start_one() {
     Request* const request = idle_.back();
     idle_.pop_back();
@@ -96,14 +78,15 @@ class Connection {
     int64_t cookie;
     if (load_.write) {
       const auto data = corpus_run(random_(), load_.block_bytes / kPageBytes);
-      cookie = nbd_aio_pwrite(nbd_, data.data(), data.size(), offset, done, 0);
+      cookie = nbd_aio_pwrite(client_.handle(), data.data(), data.size(), offset, done, 0);
     } else {
-      cookie = nbd_aio_pread(nbd_, request->loaded.data(), request->loaded.size(), offset, done, 0);
+      cookie = nbd_aio_pread(client_.handle(), request->loaded.data(), request->loaded.size(),
+                             offset, done, 0);
     }
-    if (cookie < 0) fail_nbd();
+    if (cookie < 0) NbdClient::fail_nbd();
   }
   static int finish(void* data, int* error) {
-    if (*error != 0) fail("nbd_load: the server answered with error " + std::to_string(*error));
+    NbdClient::check_answer(*error);
     auto* const request = static_cast<Request*>(data);
     Connection& self = *request->connection;
     if (self.counting_) {
@@ -116,8 +99,8 @@ class Connection {
 
   const Load& load_;
   Random random_;
-  nbd_handle* const nbd_;
-  uint64_t blocks_ = 0;
+  const NbdClient client_;
+  const uint64_t blocks_;
   std::vector<Request> requests_;
   std::vector<Request*> idle_;
   Samples samples_;
