@@ -175,13 +175,6 @@ uint64_t FreeQueues::waiting_objects() const {
   return waiting;
 }
 
-uint64_t FreeQueues::waiting_bytes() const {
-  uint64_t waiting = 0;
-  const uint32_t used = used_.load(std::memory_order_relaxed);
-  for (uint32_t i = 0; i < used; ++i) waiting += queue(i).bytes.load(std::memory_order_relaxed);
-  return waiting;
-}
-
 void FreeQueues::add_to(PoolSnapshot& snapshot) const {
   const uint32_t used = used_.load(std::memory_order_relaxed);
   for (uint32_t i = 0; i < used; ++i) {

@@ -64,8 +64,6 @@ class FreeQueues {
   [[nodiscard]] uint64_t waiting_objects_exactly();
   // The same without a lock: somewhat older or newer.
   [[nodiscard]] uint64_t waiting_objects() const;
-  // Bytes of their places, likewise.
-  [[nodiscard]] uint64_t waiting_bytes() const;
   // Adds what it counted to a snapshot.
   void add_to(PoolSnapshot& snapshot) const;
 
