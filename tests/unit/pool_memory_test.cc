@@ -110,7 +110,8 @@ TEST_CASE("discarding every second page leaves little more than the others need"
   for (uint64_t i = 0; i < pages; i += 2) pool.discard(tenant, i * kPageBytes, kPageBytes);
   pool.drain_free_queues();
   const PoolSnapshot after = pool.snapshot();
-  CHECK(after.pool_total_size < pages / 2 * kPageBytes * 103 / 100);
+  const uint64_t kept = 64 * kPageBytes;  // a pool may keep so little, whatever its size
+  CHECK(after.pool_total_size < pages / 2 * kPageBytes * 103 / 100 + kept);
   pool.check_invariants(2);
 }
 
