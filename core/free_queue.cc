@@ -20,8 +20,8 @@ uint32_t FreeQueues::object_class_bytes(SlotWord word) const {
 
 void FreeQueues::note_used(uint32_t worker) {
   uint32_t used = used_.load(std::memory_order_relaxed);
-  while (used <= worker &&
-         !used_.compare_exchange_weak(used, worker + 1, std::memory_order_relaxed)) {
+  // Sequentially consistent, as the reading in waiting_objects_exactly().
+  while (used <= worker && !used_.compare_exchange_weak(used, worker + 1)) {
   }
 }
 
@@ -30,30 +30,35 @@ FreeQueues::Need FreeQueues::put(uint32_t worker, std::span<const SlotWord> obje
   if (objects.empty()) return Need::kNone;
   FreeQueue& own = queue(worker);
   note_used(worker);
-  if (budget_.near_limit()) {
-    free_directly(own, objects);
-    return Need::kNone;
-  }
   if (mode_ == FreeMode::kAsync) {
-    const size_t pushed = push(own, objects, kCapacity);
+    const bool trimmed = reason == Reason::kTrimmed;
+    const size_t pushed = push(own, objects, trimmed ? kCapacity : kCapacityForReplaced);
     free_directly(own, objects.subspan(pushed));
-    const bool much = own.count.load(std::memory_order_relaxed) >=
-                      (reason == Reason::kTrimmed ? kManyTrimmed : kManyReplaced);
+    const bool much =
+        own.count.load(std::memory_order_relaxed) >= (trimmed ? kManyTrimmed : kManyReplaced);
     return much ? Need::kMuch : Need::kSome;
   }
   // The batch may be freed by a drain() of another thread instead; the rest finds room then.
-  do {
-    objects = objects.subspan(push(own, objects, kBatch));
-    if (own.count.load(std::memory_order_relaxed) < kBatch) continue;
+  for (;;) {
+    const size_t pushed = push(own, objects, kBatch);
+    objects = objects.subspan(pushed);
     Batch batch;
-    free_from(own, batch, kBatch, own.freed_objects, own.latency);
-  } while (!objects.empty());
+    if (own.count.load(std::memory_order_relaxed) >= kBatch) {
+      free_from(own, batch, kBatch, own.freed_objects, own.latency);
+    } else if (pushed == 0) {
+      free_directly(own, objects);
+      break;
+    }
+    if (objects.empty()) break;
+  }
   return Need::kNone;
 }
 
-// Puts as many as fit; returns how many.
+// Puts as many as fit; returns how many. None near the limit: who empties the queues then and has
+// said so before finds what was put earlier, and nothing is put later.
 size_t FreeQueues::push(FreeQueue& to, std::span<const SlotWord> objects, uint32_t capacity) {
   const Guard guard(to.lock);
+  if (budget_.near_limit()) return 0;
   const uint32_t count = to.count.load(std::memory_order_relaxed);
   const size_t pushed = std::min<size_t>(objects.size(), capacity - std::min(capacity, count));
   uint64_t bytes = to.bytes.load(std::memory_order_relaxed);
@@ -73,7 +78,8 @@ size_t FreeQueues::free_from(FreeQueue& from, Batch& batch, size_t most, StatsCe
   if (batch.count == 0) return 0;
   free_batch(batch, freed, latency);
   from.in_flight.fetch_sub(1, std::memory_order_release);
-  from.in_flight.notify_all();
+  from.ended.fetch_add(1, std::memory_order_release);
+  from.ended.notify_all();
   return batch.count;
 }
 
@@ -136,12 +142,12 @@ bool FreeQueues::drain(uint32_t worker) {
 }
 
 // Waits until batches that were taken from the queue before are freed. Others may be taken
-// meanwhile, so not for ever.
+// meanwhile, so for a few only.
 void FreeQueues::await_others(FreeQueue& from) {
   for (int i = 0; i < 8; ++i) {
-    const uint32_t in_flight = from.in_flight.load(std::memory_order_acquire);
-    if (in_flight == 0) return;
-    from.in_flight.wait(in_flight, std::memory_order_acquire);
+    const uint32_t ended = from.ended.load(std::memory_order_acquire);
+    if (from.in_flight.load(std::memory_order_acquire) == 0) return;
+    from.ended.wait(ended, std::memory_order_acquire);
   }
 }
 
@@ -159,7 +165,7 @@ size_t FreeQueues::free_batch_in_background() {
 
 uint64_t FreeQueues::waiting_objects_exactly() {
   uint64_t waiting = 0;
-  const uint32_t used = used_.load(std::memory_order_relaxed);
+  const uint32_t used = used_.load();
   for (uint32_t i = 0; i < used; ++i) {
     FreeQueue& from = queue(i);
     const Guard guard(from.lock);

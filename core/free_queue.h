@@ -5,8 +5,8 @@
 //                     queue is freed by its request
 //   FreeMode::kSync   each Worker gathers 64, then the request that finds so many frees them
 //
-// The queues are bounded, so what waits is too: kCapacity objects for each Worker. Near the limit
-// nothing is put there, and drain() empties them before anything is refused.
+// The queues are bounded, so what waits is too. Near the limit nothing is put there, and drain()
+// empties them before anything is refused.
 //
 // Locks: free queue (each FreeQueue::lock), to put or take entries; nothing is freed under it.
 // Thread safety: all, from any thread.
@@ -34,8 +34,10 @@ class FreeQueues {
   // Objects that the Reclaimer takes and sorts at once. Many, so that it visits each object cluster
   // once: its descriptor goes from one core's cache to the other's and back.
   static constexpr size_t kBackgroundBatch = 1024;
-  // Objects that wait for a Worker at most.
+  // Objects that wait for a Worker at most: as many as the trims of some milliseconds displace; and
+  // fewer when others take their places meanwhile, lest the pool grow by what waits.
   static constexpr uint32_t kCapacity = 16384;
+  static constexpr uint32_t kCapacityForReplaced = 1024;
 
   // Why objects are to be freed. New ones soon need the places of replaced ones, which are better
   // used while their cache lines are warm; nothing waits for those of trimmed ones.
@@ -81,8 +83,10 @@ class FreeQueues {
     // Written under the lock.
     std::atomic<uint32_t> count;
     std::atomic<uint64_t> bytes;
-    // Batches taken from this queue that are being freed; awaited by drain().
+    // Batches taken from this queue that are being freed, and how many have been; awaited by
+    // drain().
     std::atomic<uint32_t> in_flight;
+    std::atomic<uint32_t> ended;
     // What the holder of the Worker freed.
     StatsCell freed_objects;
     Latency latency;

@@ -8,12 +8,13 @@ bool MemoryBudget::try_charge(uint64_t bytes, For purpose) {
     return true;
   }
   if (purpose == For::kNewPage && limit_reached()) return false;
-  const uint64_t used = used_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
-  if (used > allowed_bytes(purpose)) {
-    release(bytes);
-    return false;
-  }
-  note_peak(used);
+  // Never more than is admitted, not even for a moment: another charge would be refused for it.
+  const uint64_t allowed = allowed_bytes(purpose);
+  uint64_t used = used_bytes();
+  do {
+    if (used + bytes > allowed) return false;
+  } while (!used_.compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
+  note_peak(used + bytes);
   return true;
 }
 

@@ -1,7 +1,7 @@
 // What the pool's memory may grow to: resident bytes of objects and metadata against `mem_limit`.
 //
-// Thread safety: any thread; relaxed atomics, no lock. Two threads that charge at the same moment
-// are each counted before either is admitted, so the limit holds.
+// Thread safety: any thread; relaxed atomics, no lock. A charge is admitted and counted in one
+// step, so the limit holds.
 //
 // A store of a new page may fill the limit up to a reserve. A store that replaces an object may
 // use, for as long as old and new exist both, the bytes that it replaces (its credit) too; and when
@@ -57,10 +57,13 @@ class MemoryBudget {
   // A request was refused: new pages are refused too until reconsider() finds room.
   void set_limit_reached() { reached_.store(true, std::memory_order_relaxed); }
   [[nodiscard]] bool limit_reached() const { return reached_.load(std::memory_order_relaxed); }
-  // `needed_bytes` is what is in use without the places that freed objects left in pages which are
-  // still resident: those are as good as free memory to the next object.
-  void reconsider(uint64_t needed_bytes) {
-    if (needed_bytes <= accept_below_) reached_.store(false, std::memory_order_relaxed);
+  // What is in use without the places that freed objects left in pages which are still resident:
+  // those are as good as free memory to the next object. Without any object there is nothing to
+  // wait for, whatever the metadata take.
+  void reconsider(uint64_t object_bytes, uint64_t metadata_bytes) {
+    if (object_bytes == 0 || object_bytes + metadata_bytes <= accept_below_) {
+      reached_.store(false, std::memory_order_relaxed);
+    }
   }
 
   // Requests whose credit was used have left more than the limit in use.

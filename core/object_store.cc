@@ -25,8 +25,10 @@ ObjectStore::ObjectStore(uint64_t arena_bytes, MemoryBudget& budget, AllocMode m
       max_clusters_(cluster_count(arena_bytes)) {}
 
 uint64_t ObjectStore::arena_bytes_for(uint64_t device_bytes) {
-  // A class may leave a quarter of its clusters' places unused and clusters may be nearly empty;
-  // the constant covers a cluster for each class several times over.
+  // A class may leave a quarter of its clusters' places unused and clusters may be half empty; the
+  // constant covers a cluster for each class several times over. Who fills the device with objects
+  // of one size, leaves one of them in each cluster, and goes on with the next size can use up any
+  // such space; then stores are refused.
   constexpr uint64_t kSlackBytes = 1ull << 30;
   return std::min(device_bytes * 4 + kSlackBytes, kMaxArenaBytes);
 }
@@ -38,7 +40,10 @@ bool ObjectStore::allocate_all(Hints& hints, std::span<Wanted> wanted) {
 
 bool ObjectStore::allocate_at_limit(Hints& hints, Wanted& wanted) {
   const UncheckedGuard whole(store_lock_, !fine_);
-  return place_at_limit(hints, wanted);
+  const MemoryBudget::For purpose = wanted.purpose;
+  if (place_at_limit(hints, wanted)) return true;
+  wanted.purpose = purpose;
+  return false;
 }
 
 bool ObjectStore::allocate(Hints& hints, uint32_t object_bytes, MemoryBudget::For purpose,
@@ -105,27 +110,32 @@ ObjectStore::Take ObjectStore::place(Hints& hints, Chain& chain) {
   uint32_t& hint = hints.cluster[chain.size_class];
   uint32_t contended = 0;
   if (hint != 0) {
-    const Take result = try_take(hint, chain, &contended);
+    bool busy = false;
+    const Take result = try_take(hint, chain, &busy);
     if (result != Take::kUnfit) return result;
+    if (busy) contended = hint;
   }
   for (int tries = 0; tries <= kMaxTries; ++tries) {
     // Others may fill every cluster between its choice and its lock, or be at work in each: a fresh
     // one is this thread's.
     Choice choice = choose(tries < kMaxTries ? chain.size_class : kNoClass, contended);
+    if (choice.link == 0) choice = choose(chain.size_class, 0);  // the arena has no fresh one
+    if (choice.link == 0) return Take::kUnfit;
     const uint16_t before = chain.link;
     Take result = Take::kUnfit;
-    if (choice.link != 0 && !choice.fresh) {
-      result = try_take(choice.link, chain, &contended);
-      if (contended == choice.link) {
+    bool busy = false;
+    if (!choice.fresh) {
+      result = try_take(choice.link, chain, &busy);
+      if (busy) {
+        contended = choice.link;
         const Choice fresh = choose(kNoClass, 0);
         if (fresh.link != 0) choice = fresh;
       }
     }
-    if (choice.link == 0) return Take::kUnfit;
     if (choice.fresh) {
       result = take_fresh(choice.link - 1, chain);
-    } else if (contended == choice.link) {
-      result = take(choice.link - 1, chain);  // the arena has no other
+    } else if (busy) {
+      result = take(choice.link - 1, chain);
     }
     if (result == Take::kTaken) hint = choice.link;
     if (result != Take::kUnfit) return result;
@@ -135,11 +145,10 @@ ObjectStore::Take ObjectStore::place(Hints& hints, Chain& chain) {
 }
 
 // The analysis cannot follow a lock that is tried only where there is one.
-ObjectStore::Take ObjectStore::try_take(uint32_t link, Chain& chain,
-                                        uint32_t* contended) CSWAP_NO_TSA {
+ObjectStore::Take ObjectStore::try_take(uint32_t link, Chain& chain, bool* busy) CSWAP_NO_TSA {
   ObjectCluster& cluster = clusters_[link - 1];
   if (fine_ && !cluster.lock.try_lock()) {
-    *contended = link;
+    *busy = true;
     return Take::kUnfit;
   }
   const Take result =
@@ -345,13 +354,13 @@ void ObjectStore::give_back_all(FreeList places, bool live) {
       give_back(cluster, index, within / bytes);
     }
     if (live) live_.fetch_sub(freed * bytes, std::memory_order_relaxed);
-    budget_.note_free();
     if (keeps_more_than(kKeptForStores)) {
       release_unused(cluster, index, ~uint64_t{0});
     } else if (budget_.over_limit()) {
       // No more than that: what grows next finds the rest here when the limit gives it nothing.
       release_unused(cluster, index, budget_.excess_bytes());
     }
+    budget_.note_free();
   }
   // What was kept while the arena was larger.
   if (keeps_more_than(kKeptAtMost)) release_all_unused(~uint64_t{0});

@@ -69,7 +69,7 @@ class ObjectStore {
   // clusters. `budget` must outlive the store. Throws std::system_error.
   ObjectStore(uint64_t arena_bytes, MemoryBudget& budget, AllocMode mode = AllocMode::kCluster);
 
-  // Address space that holds `device_bytes` of pages however badly they fragment.
+  // Address space for objects of `device_bytes` of pages, with room for them to fragment.
   [[nodiscard]] static uint64_t arena_bytes_for(uint64_t device_bytes);
 
   // Finds places for those of `wanted` (at most kMaxWanted) that have none. False when the limit or
@@ -178,8 +178,8 @@ class ObjectStore {
 
   [[nodiscard]] bool place_all(Hints& hints, std::span<Wanted> wanted, Places places);
   Take place(Hints& hints, Chain& chain);
-  // As take(), but leaves a cluster that another thread has locked to it, and names it.
-  Take try_take(uint32_t link, Chain& chain, uint32_t* contended);
+  // As take(), but leaves a cluster that another thread has locked to it, and says so.
+  Take try_take(uint32_t link, Chain& chain, bool* busy);
   Take place_one(Hints& hints, Wanted& wanted);
   // kTaken when the whole chain has places; kUnfit when the object cluster has no more of the
   // class, kRefused when the limit refused a page.

@@ -94,10 +94,11 @@ uint64_t ObjectStore::release_pages(ObjectCluster& cluster, uint32_t index, uint
     released |= run;
   }
   arena_.release_all(std::span(ranges).first(runs));
-  releasable_pages_.fetch_sub(uint64_t(std::popcount(released)), std::memory_order_relaxed);
   cluster.set_resident(cluster.resident_pages() & ~released);
   resident_.fetch_sub(bytes_of_pages(released), std::memory_order_relaxed);
+  // Before they are missing from the unused ones: who seeks memory sees it at one place or both.
   budget_.release(bytes_of_pages(released));
+  releasable_pages_.fetch_sub(uint64_t(std::popcount(released)), std::memory_order_relaxed);
   return bytes_of_pages(released);
 }
 

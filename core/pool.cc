@@ -159,7 +159,7 @@ void Pool::give_back_memory() {
 
 // After the limit was hit, looks whether there is room again.
 void Pool::reconsider_limit() {
-  if (budget_.limit_reached()) budget_.reconsider(store_.live_bytes() + metadata_bytes());
+  if (budget_.limit_reached()) budget_.reconsider(store_.live_bytes(), metadata_bytes());
 }
 
 Status Pool::load(Tenant& tenant, uint64_t offset, std::span<std::byte> data) {
@@ -246,15 +246,17 @@ void Pool::discard_pages(Tenant& tenant, Worker& worker, PageIndex first, PageIn
   reconsider_limit();
 }
 
-// No page, so that all objects that there are wait to be freed.
-bool Pool::holds_nothing() const {
+// No page, so that all objects that there are wait to be freed. Of two threads that have emptied
+// their halves at the least the one that comes second here finds both empty.
+bool Pool::holds_nothing() {
+  asked_.fetch_add(1, std::memory_order_acq_rel);
   int64_t pages = 0;
   for (const auto& tenant : tenants_) {
     for (const StatsShard& shard : tenant->shards(workers_.made())) {
       pages += shard.get(Gauge::kStoredPages);
     }
   }
-  return pages == 0;
+  return pages <= 0;
 }
 
 void Pool::discard_cluster(Tenant& tenant, Worker& worker, PageIndex first, PageIndex end,

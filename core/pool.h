@@ -28,6 +28,7 @@
 // Thread safety: all of Pool, from any thread, but for add_tenant().
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -113,7 +114,7 @@ class Pool {
   [[nodiscard]] bool drain_waiting(Worker& worker);
   // Settles what discards have left empty. Takes slot cluster locks. True when there was any.
   bool settle_emptied();
-  [[nodiscard]] bool holds_nothing() const;
+  [[nodiscard]] bool holds_nothing();
   void give_back_memory();
   [[nodiscard]] uint64_t metadata_bytes() const;
   void reconsider_limit();
@@ -126,6 +127,7 @@ class Pool {
   FreeQueues queues_;
   WorkerPool workers_;
   std::vector<std::unique_ptr<Tenant>> tenants_;
+  std::atomic<uint32_t> asked_{0};      // orders the askers of holds_nothing()
   std::optional<Reclaimer> reclaimer_;  // free=async; last: its thread uses the others
 };
 

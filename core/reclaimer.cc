@@ -87,14 +87,18 @@ void Reclaimer::run() {
       sleep();
       told = signal_.load(std::memory_order_acquire);
     }
-    if (told == kSome) futex_wait(signal_, kSome, kGather);
+    if (told == kSome) {
+      futex_wait(signal_, kSome, kGather);
+      told = signal_.load(std::memory_order_acquire);
+    }
     if (told == kStop) return;
     const bool any = free_waiting();
-    freed_ = freed_ || any;
+    // Near the limit requests freed what they told of.
+    freed_ = freed_ || told != kNothing;
     give_back_trimmed(told == kFinish);
     // After some work there is soon more: to be told of it again would cost a request a system
     // call.
-    lower_signal(any && told != kFinish ? kSome : kNothing);
+    lower_signal(told, any && told != kFinish ? kSome : kNothing);
   }
 }
 
@@ -132,12 +136,11 @@ void Reclaimer::give_back() {
   next_trim_ = std::chrono::steady_clock::now() + kTrimInterval;
 }
 
-// Takes the word back, then looks again: who puts something after the look finds it lowered.
-void Reclaimer::lower_signal(Signal to) {
-  uint32_t told = signal_.load(std::memory_order_relaxed);
-  if (told == kStop || told <= to) return;
-  signal_.compare_exchange_strong(told, to);
-  if (to == kSome) return;
+// Takes the word back, if it is what was obeyed, then looks again: who puts something after the
+// look finds it lowered.
+void Reclaimer::lower_signal(uint32_t told, Signal to) {
+  uint32_t expected = told;
+  if (told <= to || !signal_.compare_exchange_strong(expected, to) || to == kSome) return;
   if (queues_.waiting_objects_exactly() > 0 || (told == kFinish && trimmed_.load())) {
     raise(told == kFinish ? kFinish : kSome);
   }

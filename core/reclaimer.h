@@ -45,7 +45,7 @@ class Reclaimer {
   bool free_waiting();
   void give_back_trimmed(bool hurry);
   void give_back();
-  void lower_signal(Signal to);
+  void lower_signal(uint32_t told, Signal to);
   void raise(Signal to);
 
   FreeQueues& queues_;

@@ -1,6 +1,7 @@
 #include "core/slot_cache.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/options.h"
 
@@ -44,9 +45,14 @@ void SlotCaches::refill(OfClass& ready, ObjectStore::Hints& hints, SizeClass siz
     next.bytes = std::min(class_bytes(size_class), kMaxObjectBytes);
   }
   store_.reserve_all(hints, wanted);
+  const bool keep = !budget_.near_limit();  // still: drop_all() does not see what comes after it
   // The last is handed out first: the lowest place, as without a cache.
   for (size_t i = wanted.size(); i-- > 0;) {
     if (wanted[i].has_place()) ready.places[ready.count++] = wanted[i].at;
+  }
+  if (!keep) {
+    store_.unreserve(std::span(ready.places).first(std::exchange(ready.count, 0)));
+    return;
   }
   bytes_.fetch_add(uint64_t{ready.count} * class_bytes(size_class), std::memory_order_relaxed);
 }

@@ -97,24 +97,33 @@ void SlotTable::settle(SlotCluster& slots, Index index) {
   words_mapping_.release(index * kTablePageBytes, kTablePageBytes);
   resident_.fetch_sub(kTablePageBytes, std::memory_order_relaxed);
   budget_.release(kTablePageBytes);
+  budget_.note_free();
 }
 
 void SlotTable::settle_later(SlotCluster& slots, Index index) {
   if (slots.used > 0 || !is_touched(index)) return;
-  emptied_[index / 64].fetch_or(uint64_t{1} << index % 64, std::memory_order_relaxed);
+  const uint64_t bit = uint64_t{1} << index % 64;
+  if ((emptied_[index / 64].fetch_or(bit, std::memory_order_relaxed) & bit) == 0) {
+    emptied_count_.fetch_add(1, std::memory_order_relaxed);
+  }
 }
 
 bool SlotTable::settle_emptied() {
+  if (emptied_count_.load(std::memory_order_relaxed) == 0) return false;
   bool any = false;
   for (Index group = 0; group * 64 < cluster_count_; ++group) {
-    if (emptied_[group].load(std::memory_order_relaxed) == 0) continue;
-    any = true;
-    uint64_t bits = emptied_[group].exchange(0, std::memory_order_relaxed);
+    uint64_t bits = emptied_[group].load(std::memory_order_relaxed);
     for (; bits != 0; bits &= bits - 1) {
+      any = true;
       const Index index = group * 64 + static_cast<Index>(std::countr_zero(bits));
       SlotCluster& slots = clusters_[index];
       const Guard guard(slots.lock);
       settle(slots, index);
+      // Only now, so that who finds no bit finds the memory.
+      const uint64_t bit = bits & -bits;
+      if ((emptied_[group].fetch_and(~bit, std::memory_order_relaxed) & bit) != 0) {
+        emptied_count_.fetch_sub(1, std::memory_order_relaxed);
+      }
     }
   }
   return any;

@@ -114,6 +114,7 @@ class SlotTable {
   std::atomic<uint64_t>* const charged_;
   // A bit per slot cluster that was left to settle_emptied(); it may have been filled again.
   std::atomic<uint64_t>* const emptied_;
+  std::atomic<uint64_t> emptied_count_{0};  // of these bits
   std::atomic<uint64_t> resident_{0};
 };
 

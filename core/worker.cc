@@ -1,5 +1,6 @@
 #include "core/worker.h"
 
+#include <algorithm>
 #include <new>
 #include <system_error>
 
@@ -12,7 +13,7 @@ Worker::Worker(uint32_t index, const Codec& codec)
 
 WorkerPool::WorkerPool(const Codec& codec, uint32_t initial) : codec_(codec) {
   try {
-    for (uint32_t i = 0; i < initial; ++i) {
+    for (uint32_t i = 0; i < std::min(initial, kMaxWorkers); ++i) {
       const auto index = made_.load(std::memory_order_relaxed);
       workers_[index].store(new Worker(index, codec), std::memory_order_relaxed);
       made_.store(index + 1, std::memory_order_release);

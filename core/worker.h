@@ -70,7 +70,7 @@ class Worker {
 // against reuse), so that the last used one, whose scratch is in a cache, is taken first.
 class WorkerPool {
  public:
-  // Makes `initial` workers now. Throws std::bad_alloc or std::system_error.
+  // Makes `initial` workers now, at most kMaxWorkers. Throws std::bad_alloc or std::system_error.
   WorkerPool(const Codec& codec, uint32_t initial);
   ~WorkerPool();
 

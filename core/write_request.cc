@@ -100,7 +100,7 @@ Status WriteRequest::reserve_slots() {
   const SlotTable::Index last = SlotTable::cluster_of({(offset_ + data_.size() - 1) >> kPageShift});
   for (SlotTable::Index index = first; index <= last; ++index) {
     if (slots_.reserve(index)) continue;
-    const bool found = find_room(Emptied::kSettle, [&] {
+    const bool found = find_room(Emptied::kSettle, true, [&] {
       // Nor may pages that the store keeps for objects to come stand in the way of a table page.
       pool_.store_.release_unused_pages();
       return slots_.reserve(index);
@@ -171,13 +171,16 @@ ObjectStore::Wanted WriteRequest::wanted_for(PageIndex page, const EncodedPage& 
 
 // After memory was refused: frees what waits and tries again, until neither that nor another
 // request has freed anything. Others put nothing aside meanwhile, so what they free can be found;
-// but they may also take what this one has freed. kLeave: the caller holds slot cluster locks.
+// but they may also take what this one has freed. After the limit was hit, new pages do not get
+// even what others left in resident pages until there is room again.
 template <typename Attempt>
-bool WriteRequest::find_room(Emptied emptied, const Attempt& attempt) {
+bool WriteRequest::find_room(Emptied emptied, bool for_new_page, const Attempt& attempt) {
   MemoryBudget::Seeker seeker(pool_.budget_);
   for (int round = 0; round < kMaxRounds; ++round) {
     bool any = pool_.drain_waiting(worker_);
     if (emptied == Emptied::kSettle) any = pool_.settle_emptied() || any;
+    pool_.reconsider_limit();
+    if (for_new_page && pool_.budget_.limit_reached()) return false;
     (void)seeker.something_was_freed();  // by that; what counts is what comes after
     if (attempt()) return true;
     if (!any && !seeker.something_was_freed()) return false;
@@ -185,20 +188,13 @@ bool WriteRequest::find_room(Emptied emptied, const Attempt& attempt) {
   return false;
 }
 
-// All of them, or false. After the limit was hit, new pages do not get even what others left in
-// resident pages until there is room again.
+// All of them, or false.
 bool WriteRequest::place(std::span<ObjectStore::Wanted> wanted, Emptied emptied) {
   const bool any_new = std::ranges::any_of(wanted, is_new_page);
-  const auto refused = [&] { return any_new && pool_.budget_.limit_reached(); };
-  if (refused()) {
-    (void)pool_.drain_waiting(worker_);
-    pool_.reconsider_limit();
-    if (refused()) return false;
-  }
-  if (pool_.allocate(worker_, wanted)) return true;
-  return find_room(emptied, [&] {
+  const bool refused = any_new && pool_.budget_.limit_reached();
+  if (!refused && pool_.allocate(worker_, wanted)) return true;
+  return find_room(emptied, any_new, [&] {
     // Not from a cache, which would be filled again.
-    if (refused()) return false;
     if (pool_.store_.allocate_all(scratch_.hints, wanted)) return true;
     return std::ranges::all_of(wanted, [this](ObjectStore::Wanted& next) {
       return next.has_place() || pool_.store_.allocate_at_limit(scratch_.hints, next);
@@ -240,7 +236,7 @@ Status WriteRequest::prepare_edge(Edge& edge) {
     const Guard guard(cluster.lock);
     read_edge_locked(edge);
   }
-  return encode_edge(edge);
+  return encode_edge(edge, Emptied::kSettle);
 }
 
 void WriteRequest::read_edge_locked(Edge& edge) CSWAP_NO_TSA {
@@ -252,7 +248,7 @@ void WriteRequest::read_edge_locked(Edge& edge) CSWAP_NO_TSA {
               stored_bytes(pool_.options_, edge.seen.object_bytes()));
 }
 
-Status WriteRequest::encode_edge(Edge& edge) {
+Status WriteRequest::encode_edge(Edge& edge, Emptied emptied) {
   edge.already_zero = is_zero_ && edge.seen.is_zero();
   if (edge.already_zero) return Status::kOk;
   auto& page = scratch_.edge_page[edge.buffer];
@@ -272,7 +268,7 @@ Status WriteRequest::encode_edge(Edge& edge) {
   edge.word = encoded.word;
   if (!encoded.needs_object()) return Status::kOk;
   ObjectStore::Wanted wanted = wanted_for(edge.page, encoded);
-  if (!place({&wanted, 1}, Emptied::kLeave)) return Status::kNoSpace;
+  if (!place({&wanted, 1}, emptied)) return Status::kNoSpace;
   edge.word = put_object(edge.page, encoded, wanted.at);
   return Status::kOk;
 }
@@ -313,7 +309,7 @@ Status WriteRequest::try_publish_edges(bool prepare_under_lock, bool* published)
     for (Edge& edge : edges()) {
       drop(&edge.word);
       read_edge_locked(edge);
-      status = encode_edge(edge);
+      status = encode_edge(edge, Emptied::kLeave);
       if (status != Status::kOk) break;
     }
     *published = status == Status::kOk;

@@ -59,6 +59,10 @@ class WriteRequest {
     bool already_zero = false;  // zeroes over zeroes: nothing to publish
   };
 
+  // Whether table pages that discards have left empty may be given back, which takes slot cluster
+  // locks; kLeave while such are held.
+  enum class Emptied { kSettle, kLeave };
+
   [[nodiscard]] std::span<Edge> edges() { return std::span(edges_).first(edge_count_); }
   void add_edge(PageIndex page, uint64_t from, uint64_t to);
   Status prepare();
@@ -67,15 +71,14 @@ class WriteRequest {
   Status reserve_slots();
   Status prepare_edge(Edge& edge);
   void read_edge_locked(Edge& edge);
-  Status encode_edge(Edge& edge);
+  Status encode_edge(Edge& edge, Emptied emptied);
   [[nodiscard]] bool edge_unchanged_locked(const Edge& edge);
   Status publish_edges();
   Status try_publish_edges(bool prepare_under_lock, bool* published);
   void publish_edge_locked(Edge& edge);
   void publish_middle();
-  enum class Emptied { kSettle, kLeave };
   template <typename Attempt>
-  [[nodiscard]] bool find_room(Emptied emptied, const Attempt& attempt);
+  [[nodiscard]] bool find_room(Emptied emptied, bool for_new_page, const Attempt& attempt);
   [[nodiscard]] bool place(std::span<ObjectStore::Wanted> wanted, Emptied emptied);
   [[nodiscard]] ObjectStore::Wanted wanted_for(PageIndex page, const EncodedPage& encoded);
   void prefetch(const ObjectStore::Wanted& wanted) const;

@@ -88,12 +88,21 @@ TEST_CASE("after a refusal new pages wait for the threshold and replacements do 
   CHECK_FALSE(budget.try_charge(kPageBytes, For::kNewPage));
   CHECK(budget.try_charge(kPageBytes, For::kReplacement));
   const uint64_t threshold = kMiB / 100 * 90 + kMiB % 100 * 90 / 100;
-  budget.reconsider(threshold + 1);
+  budget.reconsider(threshold - 9, 10);
   CHECK(budget.limit_reached());
   CHECK_FALSE(budget.try_charge(kPageBytes, For::kNewPage));
-  budget.reconsider(threshold);
+  budget.reconsider(threshold - 10, 10);
   CHECK_FALSE(budget.limit_reached());
   CHECK(budget.try_charge(kPageBytes, For::kNewPage));
+}
+
+TEST_CASE("without any object new pages are accepted again, whatever the metadata take") {
+  MemoryBudget budget(kMiB, 1);
+  budget.set_limit_reached();
+  budget.reconsider(16, kMiB / 2);
+  CHECK(budget.limit_reached());
+  budget.reconsider(0, kMiB / 2);
+  CHECK_FALSE(budget.limit_reached());
 }
 
 TEST_CASE("the threshold is exact for sizes that 100 does not divide and for 16 TiB") {
@@ -103,9 +112,9 @@ TEST_CASE("the threshold is exact for sizes that 100 does not divide and for 16 
       // Without overflow: the limits here have at least seven bits to spare.
       const uint64_t exact = limit * percent / 100;
       budget.set_limit_reached();
-      budget.reconsider(exact + 1);
+      budget.reconsider(exact, 1);
       CHECK(budget.limit_reached());
-      budget.reconsider(exact);
+      budget.reconsider(exact, 0);
       CHECK_FALSE(budget.limit_reached());
     }
   }

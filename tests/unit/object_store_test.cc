@@ -228,6 +228,23 @@ TEST_CASE("at the limit unused pages of other classes are released for a page mo
   CHECK(store.budget.used_bytes() <= kMiB);
 }
 
+TEST_CASE("an object that may grow and is refused asks for no more the next time") {
+  Store store(64 * kMiB, kMiB);
+  while (store.add(kPageBytes)) {
+  }
+  // Above the limit, though not far; and two pages are unused, but not side by side.
+  store.budget.charge(kMiB / 16);
+  for (int i = 0; i < 2; ++i) store.remove(static_cast<size_t>(i) * 3);
+  ObjectStore::Hints hints{};
+  ObjectStore::Wanted wanted;
+  wanted.bytes = kMaxObjectBytes;
+  wanted.purpose = For::kGrowth;
+  for (int i = 0; i < 3; ++i) {
+    CHECK_FALSE(store.store.allocate_at_limit(hints, wanted));
+    CHECK(wanted.purpose == For::kGrowth);
+  }
+}
+
 TEST_CASE("while the limit is reached new pages get no place and replacements do") {
   Store store(64 * kMiB, kMiB);
   while (store.add(1024)) {

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <functional>
+#include <latch>
 
 #include "tests/support/model_device.h"
 #include "tests/support/resident.h"
@@ -185,6 +186,47 @@ TEST_CASE("a pool that was used sparsely and emptied accepts pages again") {
       pool.discard(tenant, offset, kPageBytes);
     }
   }
+}
+
+TEST_CASE("a pool that was emptied accepts pages again, however low the threshold") {
+  for (const uint32_t percent : {1u, 6u}) {
+    PoolOptions options = options_for("lz4", false, kMinMemLimitBytes);
+    options.accept_threshold_percent = percent;
+    ModelDevice device(options, 64);
+    REQUIRE(fill(device, 0, test::random_page) < 64);
+    device.discard(0, device.pages() * kPageBytes);
+    CHECK(device.store_page(1, test::random_page(1)) == Status::kOk);
+  }
+}
+
+TEST_CASE("table pages that a discard has left make way for a page that is written in part") {
+  if (test::test_switches().free == FreeMode::kSync) return;  // it leaves none
+  constexpr uint64_t kClusters = 232;
+  // The thread that would give them back soon is held up meanwhile.
+  std::latch held(1);
+  PoolOptions options = options_for("lz4", false, kMiB);
+  options.on_thread_start = [&held] { held.wait(); };
+  ModelDevice device(options, (kClusters + 2) * kSlotClusterSlots);
+  struct Release {
+    std::latch& held;
+    ~Release() { held.count_down(); }
+  } const release{held};
+  const Page same = page_of(PageKind::kSame, 1);
+  for (uint64_t i = 1; i <= kClusters; ++i) {
+    REQUIRE(device.store_page(i * kSlotClusterSlots, same) == Status::kOk);
+  }
+  device.discard(2 * kSlotClusterSlots * kPageBytes, kClusters * kSlotClusterSlots * kPageBytes);
+  // Nearly as much as the limit leaves to new pages while those of the table are still there.
+  const uint64_t pages = (device.pool().snapshot().headroom - kMiB / 32) / kPageBytes;
+  for (uint64_t i = 1; i < pages; ++i) {
+    REQUIRE(device.store_page(kSlotClusterSlots + i, test::random_page(i)) == Status::kOk);
+  }
+  for (uint64_t i = 0; i < 16; ++i) {
+    const Page page = test::random_page(1000 + i);
+    const uint64_t offset = (kSlotClusterSlots + 400 + 2 * i) * kPageBytes + 512;
+    REQUIRE(device.store(offset, std::as_bytes(std::span(page)).first(2048)) == Status::kOk);
+  }
+  CHECK(device.matches());
 }
 
 TEST_CASE("pages kept for objects to come give way to a page elsewhere") {

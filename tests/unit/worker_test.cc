@@ -56,6 +56,14 @@ TEST_CASE("as many workers as requests at one moment are made, each with its own
   CHECK(pool.made() == kMaxWorkers);
 }
 
+TEST_CASE("a machine with more cores than workers may be made starts with what there may be") {
+  const auto codec = make_none_codec();
+  WorkerPool pool(*codec, kMaxWorkers + 44);
+  CHECK(pool.made() == kMaxWorkers);
+  const WorkerPool::Lease lease(pool);
+  CHECK((*lease).index() < kMaxWorkers);
+}
+
 TEST_CASE("one request more than workers may be made waits for one") {
   const auto codec = make_none_codec();
   WorkerPool pool(*codec, 1);
