@@ -65,7 +65,8 @@ Config::Config() { pool_.codec = parse_codec("lz4"); }
 
 std::string Config::set(std::string_view key, const char* value) {
   if (!seen_.emplace(key).second) {
-    return refuse(key, value, "it was already given; give each parameter once");
+    const char* const hint = key == "size" ? " (a word without '=' is the size)" : "";
+    return refuse(key, value, std::string("it was already given; give each parameter once") + hint);
   }
   if (key == "size") return set_size(value);
   if (key == "compressor") return set_compressor(value);
