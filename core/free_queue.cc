@@ -42,9 +42,8 @@ FreeQueues::Need FreeQueues::put(uint32_t worker, std::span<const SlotWord> obje
   for (;;) {
     const size_t pushed = push(own, objects, kBatch);
     objects = objects.subspan(pushed);
-    Batch batch;
     if (own.count.load(std::memory_order_relaxed) >= kBatch) {
-      free_from(own, batch, kBatch, own.freed_objects, own.latency);
+      free_from(own, own.batch, kBatch, own.freed_objects, own.latency);
     } else if (pushed == 0) {
       free_directly(own, objects);
       break;
@@ -116,7 +115,7 @@ void FreeQueues::free_batch(Batch& batch, StatsCell& freed, Latency& latency) {
 }
 
 void FreeQueues::free_directly(FreeQueue& own, std::span<const SlotWord> objects) {
-  Batch batch;
+  Batch& batch = own.batch;
   while (!objects.empty()) {
     batch.count = std::min(objects.size(), kBatch);
     for (size_t i = 0; i < batch.count; ++i) batch.objects[i] = objects[i].object_offset();
@@ -132,8 +131,7 @@ bool FreeQueues::drain(uint32_t worker) {
   bool any = false;
   for (uint32_t i = 0; i < used; ++i) {
     FreeQueue& from = queue(i);
-    Batch batch;
-    while (free_from(from, batch, kBatch, own.freed_objects, own.latency) > 0) any = true;
+    while (free_from(from, own.batch, kBatch, own.freed_objects, own.latency) > 0) any = true;
     if (from.in_flight.load(std::memory_order_acquire) == 0) continue;
     any = true;
     await_others(from);

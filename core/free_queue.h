@@ -76,6 +76,12 @@ class FreeQueues {
 
   using Latency = std::array<LatencyHistogram, kOrders>;
 
+  // The objects of one batch. Never on a stack: to make one there would cost more than to free it.
+  struct Batch {
+    std::array<ArenaOffset, kBackgroundBatch> objects;
+    size_t count;
+  };
+
   // Valid when all zero; touched lazily.
   struct alignas(64) FreeQueue {
     Mutex<LockRank::kFreeQueue> lock;
@@ -87,15 +93,11 @@ class FreeQueues {
     // drain().
     std::atomic<uint32_t> in_flight;
     std::atomic<uint32_t> ended;
-    // What the holder of the Worker freed.
+    // The holder of the Worker's: the batch that it frees, and what it freed.
+    Batch batch;
     StatsCell freed_objects;
     Latency latency;
     std::array<SlotWord, kCapacity> ring CSWAP_GUARDED_BY(lock);
-  };
-  // The objects of one batch.
-  struct Batch {
-    std::array<ArenaOffset, kBackgroundBatch> objects;
-    size_t count = 0;
   };
 
   [[nodiscard]] uint32_t object_class_bytes(SlotWord word) const;
@@ -115,7 +117,7 @@ class FreeQueues {
   const Mapping mapping_;          // FreeQueue[kMaxWorkers]
   std::atomic<uint32_t> used_{0};  // queues up to the last that was ever used
   // The Reclaimer's own.
-  Batch background_batch_;
+  Batch background_batch_{};
   uint32_t next_ = 0;
   StatsCell freed_in_background_;
   Latency background_latency_;
