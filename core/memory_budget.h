@@ -38,7 +38,10 @@ class MemoryBudget {
   [[nodiscard]] bool try_charge(uint64_t bytes, For purpose);
   // Takes `bytes` that cannot be refused any more.
   void charge(uint64_t bytes);
-  void release(uint64_t bytes) { used_.fetch_sub(bytes, std::memory_order_relaxed); }
+  void release(uint64_t bytes) {
+    used_.fetch_sub(bytes, std::memory_order_relaxed);
+    note_free();
+  }
 
   // What requests in flight are about to give back.
   struct Credit {
@@ -105,7 +108,7 @@ class MemoryBudget {
     MemoryBudget& budget_;
     uint32_t seen_ = budget_.frees_.load(std::memory_order_relaxed);
   };
-  // Objects were freed; for the requests that look for memory now.
+  // Objects were freed, or pages; for the requests that look for memory now.
   void note_free() {
     if (seekers_.load(std::memory_order_relaxed) > 0) {
       frees_.fetch_add(1, std::memory_order_relaxed);

@@ -97,7 +97,6 @@ void SlotTable::settle(SlotCluster& slots, Index index) {
   words_mapping_.release(index * kTablePageBytes, kTablePageBytes);
   resident_.fetch_sub(kTablePageBytes, std::memory_order_relaxed);
   budget_.release(kTablePageBytes);
-  budget_.note_free();
 }
 
 void SlotTable::settle_later(SlotCluster& slots, Index index) {
